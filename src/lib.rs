@@ -1,1 +1,30 @@
-//! x
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
+#![warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+pub mod autocast;
+pub mod builder;
+pub mod config;
+pub mod dtype;
+mod error;
+pub mod level;
+mod libtorch;
+pub mod loss;
+pub mod model;
+mod multi_tensor;
+pub mod optimizer;
+pub mod option;
+pub mod scaler;
+pub mod step;
+
+pub use builder::{Amp, AmpBuilder, BuildError};
+pub use config::{AmpConfig, AnyLevel, LevelVisitor, OptionError, Properties};
+pub use dtype::LowPrecision;
+#[doc(no_inline)]
+pub use half::{bf16, f16};
+pub use level::{O0, O1, O2, O3, O4, O5, OptLevel};
+pub use model::AmpModel;
+pub use optimizer::{AmpOptimizer, Optimizer, optim};
+pub use scaler::{Dynamic, LossScale, Scaler, Static};
+pub use step::{Step, StepError, StepOutcome};

@@ -1,1 +1,145 @@
-fn main() {}
+//! The project's commands, run as `cargo xtask <command>`.
+//!
+//! Those that link libtorch first make sure of it (see [`libtorch`]), so that a fresh machine needs nothing but Rust, a
+//! C++ compiler and Python's pip.
+
+mod ci;
+mod demo;
+mod libtorch;
+mod run;
+mod test;
+mod workspace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::libtorch::{Build, Libtorch};
+use crate::workspace::Workspace;
+
+/// Reads the command line.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "The commands of tch-amp", after_help = FROM_WHERE)]
+struct Cli {
+    /// Says what to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Explains where libtorch comes from, below every `--help`.
+const FROM_WHERE: &str = "\
+libtorch 2.13.0 is the one named by LIBTORCH (a folder with include/ and lib/), or that of the Python package torch with \
+LIBTORCH_USE_PYTORCH=1. With neither set it is fetched once with Python's pip, checked against a pinned SHA-256, and \
+kept in the user's cache folder; .cargo/libtorch.toml then points plain cargo commands to it.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Trains on real data at every opt level and shows what mixed precision bought
+    Demo(DemoArgs),
+    /// Runs every test: ui-tests, unit, integration and doc tests
+    Test(BuildArgs),
+    /// Runs what continuous integration runs: format, lints, docs, tests, examples and a short demo
+    Ci,
+    /// Makes sure of libtorch and prints its folder
+    Libtorch(BuildArgs),
+}
+
+/// Which libtorch to use.
+#[derive(Debug, Args)]
+struct BuildArgs {
+    /// Use libtorch with its CUDA libraries
+    ///
+    /// Fetches some 2.4 GB and keeps some 3.7 GB, for Linux on x86-64 only: CUDA 13.0, cuDNN, NCCL and the rest, all but
+    /// the driver, which must be of release 580 or later. Going from the CPU's libtorch to this one and back compiles
+    /// torch-sys again, some minutes each time.
+    #[arg(long)]
+    cuda: bool,
+}
+
+impl BuildArgs {
+    /// Returns the libtorch asked for.
+    fn build(&self) -> Build {
+        if self.cuda { Build::Cuda } else { Build::Cpu }
+    }
+}
+
+/// The options of the demo.
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// Write the numbers to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    build: BuildArgs,
+    /// Further arguments for the example `mnist`; the options above go before them
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
+    rest: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            for cause in error.chain().skip(1) {
+                eprintln!("  because: {cause}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one command and returns the exit code to end with.
+fn run(cli: &Cli) -> Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    match &cli.command {
+        Command::Demo(args) => {
+            let libtorch = Libtorch::ensure(&workspace, args.build.build())?;
+            demo::run(&workspace, &libtorch, args.json.as_deref(), &args.rest)
+        }
+        Command::Test(args) => {
+            let libtorch = Libtorch::ensure(&workspace, args.build())?;
+            test::run(&workspace, &libtorch)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Ci => {
+            ci::run(&workspace)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Libtorch(args) => {
+            println!("{}", Libtorch::ensure(&workspace, args.build())?);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_demo_passes_unknown_options_on() {
+        let cli = Cli::parse_from([
+            "xtask", "demo", "--json", "out.json", "--cuda", "--epochs", "3",
+        ]);
+        let Command::Demo(args) = cli.command else {
+            panic!("not the demo: {cli:?}")
+        };
+        assert_eq!(args.json, Some(PathBuf::from("out.json")));
+        assert!(args.build.cuda);
+        assert_eq!(args.rest, ["--epochs", "3"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! `Amp::<L>::builder()` and what it builds.
+
+mod build;
+mod error;
+pub mod state;
+
+use std::marker::PhantomData;
+
+use typenum::U1;
+
+pub use error::BuildError;
+
+use crate::{
+    config::{AmpConfig, OptionError, Properties},
+    level::OptLevel,
+    loss::LossCount,
+    option::{
+        self, AllowsCastModelType, AllowsKeepBatchnormFp32, AllowsMasterWeights,
+        AllowsPatchTorchFunctions, LimitsOfDynamic, OutputType, Unset,
+    },
+    scaler::LossScale,
+};
+use state::{
+    Fresh, FromConfig, SetCastModelOutputs, SetCastModelType, SetEnabled, SetKeepBatchnormFp32,
+    SetLossScale, SetMasterWeights, SetNumLosses, SetPatchTorchFunctions, State,
+};
+
+/// The entry point: `Amp::<O2>::builder()`.
+#[derive(Debug)]
+pub struct Amp<L>(PhantomData<L>);
+
+impl<L> Amp<L> {
+    /// Starts from the defaults of level `L`.
+    pub fn builder() -> AmpBuilder<L>
+    where
+        L: OptLevel,
+    {
+        AmpBuilder { properties: L::DEFAULTS, _types: PhantomData }
+    }
+
+    /// Starts from options read at run time; the builder takes no further overrides but
+    /// `num_losses`.
+    ///
+    /// # Errors
+    ///
+    /// When the level refuses an option, a value is not legal, or the config is for another level.
+    pub fn from_config(config: &AmpConfig) -> Result<AmpBuilder<L, U1, FromConfig>, OptionError>
+    where
+        L: OptLevel,
+    {
+        Ok(AmpBuilder { properties: config.properties_at::<L>()?, _types: PhantomData })
+    }
+}
+
+/// Collects overrides of the defaults of level `L`, in any order, each at most once.
+///
+/// `N` counts the losses with a scale of their own, `S` remembers which options are set; neither
+/// needs to be written out. Which level takes which option:
+///
+/// | option | `O0` | `O1` | `O2` | `O3` |
+/// |---|---|---|---|---|
+/// | [`enabled`](Self::enabled) | ✓ | ✓ | ✓ | ✓ |
+/// | [`cast_model_type::<T>`](Self::cast_model_type) | `f32` | `f32` | `H` | `H` |
+/// | [`patch_torch_functions`](Self::patch_torch_functions) | – | ✓ | – | – |
+/// | [`keep_batchnorm_fp32`](Self::keep_batchnorm_fp32) | – | – | ✓ | ✓ |
+/// | [`master_weights`](Self::master_weights) | – | – | ✓ | ✓ |
+/// | [`loss_scale`](Self::loss_scale) | ✓ | ✓ | ✓ | ✓ |
+/// | [`num_losses::<N>`](Self::num_losses) | ✓ | ✓ | ✓ | ✓ |
+/// | [`cast_model_outputs::<T>`](Self::cast_model_outputs) | ✓ | ✓ | ✓ | ✓ |
+///
+/// Apex accepts `keep_batchnorm_fp32` and `master_weights` at `O0`, where they do nothing; here
+/// they do not compile.
+#[must_use = "a builder does nothing until `build` is called"]
+#[derive(Debug)]
+pub struct AmpBuilder<L, N = U1, S = Fresh> {
+    properties: Properties,
+    _types: PhantomData<(L, N, S)>,
+}
+
+impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
+    /// Turns mixed precision off when `on` is false: the built model and optimizer have the same
+    /// types, and run as plain `tch`. Default: true.
+    pub fn enabled(self, on: bool) -> AmpBuilder<L, N, SetEnabled<S>>
+    where
+        S::Enabled: Unset<option::enabled>,
+    {
+        self.with(|p| p.enabled = on)
+    }
+
+    /// States the type of the weights; it must agree with the level, and changes nothing.
+    pub fn cast_model_type<T>(self) -> AmpBuilder<L, N, SetCastModelType<S>>
+    where
+        L: AllowsCastModelType<T>,
+        S::CastModelType: Unset<option::cast_model_type>,
+    {
+        self.with(|_| ())
+    }
+
+    /// Casts around single operations. Default at `O1`: true.
+    ///
+    /// With false, `O1` is FP32 training with the level's loss scale.
+    pub fn patch_torch_functions(self, on: bool) -> AmpBuilder<L, N, SetPatchTorchFunctions<S>>
+    where
+        L: AllowsPatchTorchFunctions,
+        S::PatchTorchFunctions: Unset<option::patch_torch_functions>,
+    {
+        self.with(|p| p.patch_torch_functions = on)
+    }
+
+    /// Keeps the weights and running statistics of batch norm in FP32 while the rest of the model
+    /// is cast. Default: true at `O2`, false at `O3`.
+    pub fn keep_batchnorm_fp32(self, keep: bool) -> AmpBuilder<L, N, SetKeepBatchnormFp32<S>>
+    where
+        L: AllowsKeepBatchnormFp32,
+        S::KeepBatchnormFp32: Unset<option::keep_batchnorm_fp32>,
+    {
+        self.with(|p| p.keep_batchnorm_fp32 = Some(keep))
+    }
+
+    /// Keeps FP32 copies of the 16-bit weights, which the optimizer updates. Default: true at
+    /// `O2`, false at `O3`.
+    pub fn master_weights(self, on: bool) -> AmpBuilder<L, N, SetMasterWeights<S>>
+    where
+        L: AllowsMasterWeights,
+        S::MasterWeights: Unset<option::master_weights>,
+    {
+        self.with(|p| p.master_weights = Some(on))
+    }
+
+    /// Sets the loss scale: [`Static`](crate::Static) or [`Dynamic`](crate::Dynamic).
+    ///
+    /// Default: dynamic at `O1` and `O2` with `f16`, else a static 1. Each of
+    /// [`num_losses`](Self::num_losses) losses starts with a scale of its own.
+    pub fn loss_scale(self, scale: impl Into<LossScale>) -> AmpBuilder<L, N, SetLossScale<S>>
+    where
+        S::LossScale: Unset<option::loss_scale>,
+    {
+        self.with(|p| p.loss_scale = scale.into())
+    }
+
+    /// Gives `N2` losses a scale each; they are told apart by typenum ids from `U0` up. Default:
+    /// `U1`.
+    pub fn num_losses<N2: LossCount>(self) -> AmpBuilder<L, N2, SetNumLosses<S>>
+    where
+        S::NumLosses: Unset<option::num_losses>,
+    {
+        self.with(|_| ())
+    }
+
+    /// Casts the model's floating-point outputs to `T`: `f32`, `f16` or `bf16`. Default: `f32` at
+    /// every level.
+    pub fn cast_model_outputs<T: OutputType>(self) -> AmpBuilder<L, N, SetCastModelOutputs<S>>
+    where
+        S::CastModelOutputs: Unset<option::cast_model_outputs>,
+    {
+        self.with(|p| p.cast_model_outputs = Some(T::KIND))
+    }
+
+    /// The options as they stand.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// A setting of [`Dynamic`](crate::Dynamic).
+    #[doc(hidden)]
+    pub fn min_loss_scale<T: LimitsOfDynamic>(self, _: T) -> Self {
+        self
+    }
+
+    /// A setting of [`Dynamic`](crate::Dynamic).
+    #[doc(hidden)]
+    pub fn max_loss_scale<T: LimitsOfDynamic>(self, _: T) -> Self {
+        self
+    }
+
+    fn with<N2, S2>(self, change: impl FnOnce(&mut Properties)) -> AmpBuilder<L, N2, S2> {
+        let mut properties = self.properties;
+        change(&mut properties);
+        AmpBuilder { properties, _types: PhantomData }
+    }
+}

@@ -1,0 +1,333 @@
+//! Options read at run time, under the rules that the builder enforces at compile time.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use tch::Kind;
+
+use super::{AnyLevel, Properties, properties::kind_name};
+use crate::{
+    dtype::LowPrecision,
+    level::OptLevel,
+    scaler::{LossScale, ScaleError, Static},
+    with_level,
+};
+
+/// A level and overrides of its options, from a config file or a command line.
+///
+/// An option that is absent keeps the level's default. What the builder's types reject, a config
+/// is refused for, in the same words; `default` is level `O1` without overrides.
+///
+/// ```
+/// use tch_amp::{Amp, AmpConfig, OptLevel, with_level};
+/// let config: AmpConfig = toml::from_str(
+///     r#"
+///     opt_level = "O2"
+///     dtype = "bf16"
+///     keep_batchnorm_fp32 = true
+///     loss_scale = "dynamic"
+///     min_loss_scale = 0.5
+///     "#,
+/// )?;
+/// with_level!(config.level()?, L => {
+///     let builder = Amp::<L>::from_config(&config)?;
+///     println!("{}", builder.properties());
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AmpConfig {
+    /// The level, `"O0"` to `"O3"` or with its type, `"O2<bf16>"`.
+    pub opt_level: AnyLevel,
+    /// The 16-bit type: another way to write `"O2<bf16>"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+    /// See [`AmpBuilder::enabled`](crate::builder::AmpBuilder::enabled).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// See [`AmpBuilder::cast_model_type`](crate::builder::AmpBuilder::cast_model_type).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cast_model_type: Option<DType>,
+    /// See [`AmpBuilder::patch_torch_functions`](crate::builder::AmpBuilder::patch_torch_functions).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch_torch_functions: Option<bool>,
+    /// See [`AmpBuilder::keep_batchnorm_fp32`](crate::builder::AmpBuilder::keep_batchnorm_fp32).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_batchnorm_fp32: Option<bool>,
+    /// See [`AmpBuilder::master_weights`](crate::builder::AmpBuilder::master_weights).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub master_weights: Option<bool>,
+    /// See [`AmpBuilder::loss_scale`](crate::builder::AmpBuilder::loss_scale).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScaleConfig>,
+    /// See [`Dynamic::min_loss_scale`](crate::Dynamic::min_loss_scale).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_loss_scale: Option<f64>,
+    /// See [`Dynamic::max_loss_scale`](crate::Dynamic::max_loss_scale).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_loss_scale: Option<f64>,
+    /// See [`AmpBuilder::cast_model_outputs`](crate::builder::AmpBuilder::cast_model_outputs).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cast_model_outputs: Option<DType>,
+}
+
+impl AmpConfig {
+    /// The level with `dtype` taken into account.
+    ///
+    /// # Errors
+    ///
+    /// When `dtype` is not a 16-bit type, contradicts the level's own, or is given at `O0`.
+    pub fn level(&self) -> Result<AnyLevel, OptionError> {
+        let Some(dtype) = self.dtype else { return Ok(self.opt_level) };
+        let kind = dtype.kind();
+        let level = self.opt_level;
+        let contradicts = level.low_precision() == Some(half::bf16::KIND) && kind == Kind::Half;
+        match kind == Kind::Float || level == AnyLevel::O0 || contradicts {
+            true => Err(OptionError::DType { dtype, level }),
+            false => Ok(level.in_kind(kind)),
+        }
+    }
+
+    /// Applies the overrides to the defaults of the level.
+    ///
+    /// # Errors
+    ///
+    /// See [`OptionError`].
+    pub fn properties(&self) -> Result<Properties, OptionError> {
+        let level = self.level()?;
+        let (defaults, refuses) = with_level!(level, L => (L::DEFAULTS, L::REFUSES));
+        let refused = |given: bool, option: &'static str| match given && refuses.contains(&option) {
+            true => Err(OptionError::Refused { option, level }),
+            false => Ok(()),
+        };
+        refused(self.patch_torch_functions.is_some(), "patch_torch_functions")?;
+        refused(self.keep_batchnorm_fp32.is_some(), "keep_batchnorm_fp32")?;
+        refused(self.master_weights.is_some(), "master_weights")?;
+        if let Some(dtype) = self.cast_model_type {
+            let weights = defaults.cast_model_type.unwrap_or(Kind::Float);
+            if dtype.kind() != weights {
+                return Err(OptionError::CastModelType { dtype, level });
+            }
+        }
+        Ok(Properties {
+            enabled: self.enabled.unwrap_or(defaults.enabled),
+            patch_torch_functions: self
+                .patch_torch_functions
+                .unwrap_or(defaults.patch_torch_functions),
+            keep_batchnorm_fp32: self.keep_batchnorm_fp32.or(defaults.keep_batchnorm_fp32),
+            master_weights: self.master_weights.or(defaults.master_weights),
+            loss_scale: self.resolve_loss_scale(defaults.loss_scale)?,
+            cast_model_outputs: self.cast_model_outputs.map(DType::kind),
+            ..defaults
+        })
+    }
+
+    /// The resolved options, checked to be for level `L`.
+    pub(crate) fn properties_at<L: OptLevel>(&self) -> Result<Properties, OptionError> {
+        let properties = self.properties()?;
+        match (properties.opt_level, L::DEFAULTS.opt_level) {
+            (config, builder) if config != builder => {
+                Err(OptionError::OtherLevel { config, builder })
+            }
+            _ => Ok(properties),
+        }
+    }
+
+    fn resolve_loss_scale(&self, default: LossScale) -> Result<LossScale, OptionError> {
+        let scale = match self.loss_scale {
+            None => default,
+            Some(LossScaleConfig::Dynamic) => LossScale::DYNAMIC,
+            Some(LossScaleConfig::Static(scale)) => Static::try_from(scale)?.into(),
+        };
+        match (scale, self.min_loss_scale, self.max_loss_scale) {
+            (_, None, None) => Ok(scale),
+            (LossScale::Dynamic(d), min, max) => Ok(d.try_limits(min, max)?.into()),
+            (LossScale::Static(_), _, _) => Err(OptionError::LimitsOfDynamic),
+        }
+    }
+}
+
+/// A floating-point type by its name in Rust: `"f32"`, `"f16"` or `"bf16"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// `f32`
+    F32,
+    /// `half::f16`
+    F16,
+    /// `half::bf16`
+    Bf16,
+}
+
+impl DType {
+    /// The libtorch scalar type.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::F32 => Kind::Float,
+            Self::F16 => Kind::Half,
+            Self::Bf16 => Kind::BFloat16,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(kind_name(self.kind()))
+    }
+}
+
+impl FromStr for DType {
+    type Err = OptionError;
+
+    fn from_str(name: &str) -> Result<Self, OptionError> {
+        match name {
+            "f32" => Ok(Self::F32),
+            "f16" => Ok(Self::F16),
+            "bf16" => Ok(Self::Bf16),
+            _ => Err(OptionError::UnknownDType { name: name.to_owned() }),
+        }
+    }
+}
+
+/// A loss scale in a config: `"dynamic"`, or a number, also as a string.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "NumberOrText", into = "NumberOrText")]
+pub enum LossScaleConfig {
+    /// [`Dynamic`](crate::Dynamic) with its defaults.
+    Dynamic,
+    /// [`Static`] with this scale.
+    Static(f64),
+}
+
+impl FromStr for LossScaleConfig {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        match text {
+            "dynamic" => Ok(Self::Dynamic),
+            _ => text
+                .parse()
+                .map(Self::Static)
+                .map_err(|_| OptionError::UnknownLossScale { text: text.to_owned() }),
+        }
+    }
+}
+
+/// How a loss scale is written in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(f64),
+    Text(String),
+}
+
+impl TryFrom<NumberOrText> for LossScaleConfig {
+    type Error = OptionError;
+
+    fn try_from(value: NumberOrText) -> Result<Self, OptionError> {
+        match value {
+            NumberOrText::Number(scale) => Ok(Self::Static(scale)),
+            NumberOrText::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<LossScaleConfig> for NumberOrText {
+    fn from(scale: LossScaleConfig) -> Self {
+        match scale {
+            LossScaleConfig::Dynamic => Self::Text("dynamic".to_owned()),
+            LossScaleConfig::Static(scale) => Self::Number(scale),
+        }
+    }
+}
+
+/// An option that the level refuses, or a value that no level takes.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The level does not take the option.
+    #[error("`{option}` cannot be set at opt level `{level}`: {}", advice(option, *level))]
+    Refused {
+        /// The option.
+        option: &'static str,
+        /// The level.
+        level: AnyLevel,
+    },
+    /// The level decides the type of the weights.
+    #[error(
+        "`cast_model_type` cannot be `{dtype}` at opt level `{level}`: the level decides the type \
+         of the weights: remove this option, or choose another level"
+    )]
+    CastModelType {
+        /// The type asked for.
+        dtype: DType,
+        /// The level.
+        level: AnyLevel,
+    },
+    /// The level cannot compute in the type.
+    #[error(
+        "`dtype` cannot be `{dtype}` at opt level `{level}`: `O1`, `O2` and `O3` compute in `f16` \
+         or `bf16`, `O0` in FP32 without a dtype"
+    )]
+    DType {
+        /// The type asked for.
+        dtype: DType,
+        /// The level.
+        level: AnyLevel,
+    },
+    /// Limits for a static scale.
+    #[error(
+        "`min_loss_scale` and `max_loss_scale` are settings of a dynamic loss scale: set \
+         `loss_scale` to \"dynamic\""
+    )]
+    LimitsOfDynamic,
+    /// A number that is no loss scale.
+    #[error(transparent)]
+    LossScale(#[from] ScaleError),
+    /// Not the name of a level.
+    #[error(
+        "unknown opt level {name:?}: expected \"O0\", \"O1\", \"O2\" or \"O3\" (the letter O, not \
+         the number zero), for bfloat16 \"O1<bf16>\", \"O2<bf16>\" or \"O3<bf16>\""
+    )]
+    UnknownLevel {
+        /// What was given.
+        name: String,
+    },
+    /// Not the name of a type.
+    #[error("unknown dtype {name:?}: expected \"f16\" or \"bf16\", for outputs also \"f32\"")]
+    UnknownDType {
+        /// What was given.
+        name: String,
+    },
+    /// Neither `"dynamic"` nor a number.
+    #[error("unknown loss scale {text:?}: expected \"dynamic\" or a number")]
+    UnknownLossScale {
+        /// What was given.
+        text: String,
+    },
+    /// The config names another level than the one it is applied to.
+    #[error("the config is for opt level `{config}`, the builder for `{builder}`")]
+    OtherLevel {
+        /// The config's level.
+        config: AnyLevel,
+        /// The builder's level.
+        builder: AnyLevel,
+    },
+}
+
+/// The labels of the traits in [`option`](crate::option), word for word.
+fn advice(option: &str, level: AnyLevel) -> String {
+    match option {
+        "keep_batchnorm_fp32" => format!(
+            "`{level}` does not cast the model, so batch norm keeps its FP32 weights: remove this \
+             option"
+        ),
+        "master_weights" => format!(
+            "`{level}` leaves the weights in FP32, so it has no master weights: remove this \
+             option, or choose `O2`"
+        ),
+        _ => "only `O1` casts around single operations: remove this option, or choose `O1`"
+            .to_owned(),
+    }
+}

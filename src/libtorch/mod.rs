@@ -1,0 +1,18 @@
+//! libtorch beyond `tch`: the only C++ and the only torch FFI of the crate.
+//!
+//! `shim.cpp` calls libtorch and lets no exception out; `ffi` declares its functions; what the rest
+//! of the crate sees is safe.
+#![allow(unsafe_code, reason = "calls C++: each block says why it is sound")]
+
+mod autocast;
+mod data;
+mod ffi;
+mod tensor;
+
+pub(crate) use autocast::{
+    AutocastState, autocast, cast_cache, nest_autocast, register_o1_lists, set_autocast,
+    set_cast_cache, unnest_autocast,
+};
+pub(crate) use data::{slice, slice_mut};
+pub(crate) use ffi::AutocastDevice;
+pub(crate) use tensor::{grad_enabled, set_grad, take_grad, tensor_id};

@@ -1,0 +1,112 @@
+//! The few operations over many tensors that a training step is made of.
+//!
+//! The typed API calls these and knows nothing of the device below. The CPU has loops of its own
+//! (`cpu`); every other device runs plain tch operations (`tensor_ops`), which is also the path
+//! for a GPU whose kernels cannot be compiled. Floating-point arithmetic is FP32 without fused
+//! multiply-add, sums of squares are FP64, so that results do not depend on the instruction set.
+
+mod cpu;
+mod rule;
+mod tensor_ops;
+
+use tch::{Device, TchError, Tensor};
+
+pub(crate) use rule::Rule;
+
+/// How gradients fail to be finite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NonFinite {
+    /// An infinity, and no NaN in the same tensor.
+    Inf,
+    /// A NaN.
+    NaN,
+}
+
+/// What one look at a list of gradients found.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Check {
+    /// The sum of the squares of all elements.
+    pub(crate) squared_norm: f64,
+    /// The first tensor that is not finite, by its index in the list.
+    pub(crate) non_finite: Option<(usize, NonFinite)>,
+}
+
+/// One tensor's part in [`update`].
+#[derive(Debug)]
+pub(crate) struct Update<'a, R, const K: usize> {
+    /// The rule with its settings for this tensor.
+    pub(crate) rule: R,
+    /// The gradient, FP32 or 16 bits, in any layout.
+    pub(crate) grad: &'a Tensor,
+    /// What the gradient is multiplied by first: the inverse scale times the clip coefficient.
+    pub(crate) factor: f32,
+    /// What the rule updates: the master, or the model's own weight.
+    pub(crate) weight: &'a mut Tensor,
+    /// The model's 16-bit weight, overwritten with the new master.
+    pub(crate) copy: Option<&'a mut Tensor>,
+    /// The optimizer's FP32 state.
+    pub(crate) state: &'a mut [Tensor; K],
+}
+
+/// Looks for elements of `grad * factor` that are not finite, and sums their squares.
+///
+/// # Syncs
+///
+/// Once on a device that is not the CPU.
+pub(crate) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
+    match device(grads) {
+        Some(Device::Cpu) => cpu::check(grads, factor),
+        Some(_) => tensor_ops::check(grads, factor),
+        None => Ok(Check::default()),
+    }
+}
+
+/// Makes `grad * factor` as a new FP32 tensor.
+pub(crate) fn scale(grad: &Tensor, factor: f32) -> Result<Tensor, TchError> {
+    tensor_ops::scale(grad, factor)
+}
+
+/// Adds `grad * factor` to the FP32 tensors `sums`, entry by entry, and checks the sums.
+///
+/// An entry without a gradient stays as it is; an entry without a sum becomes the scaled gradient.
+/// The check's squared norm is that of all sums that got a gradient.
+pub(crate) fn accumulate(
+    sums: &mut [Option<Tensor>],
+    grads: &[Option<Tensor>],
+    factor: f32,
+) -> Result<Check, TchError> {
+    let _no_grad = tch::no_grad_guard();
+    let mut touched = Vec::with_capacity(sums.len());
+    for (sum, grad) in sums.iter_mut().zip(grads) {
+        let Some(grad) = grad else {
+            touched.push(None);
+            continue;
+        };
+        let scaled = scale(grad, factor)?;
+        let new = match sum.take() {
+            Some(mut sum) => sum.f_add_(&scaled)?,
+            None => scaled,
+        };
+        touched.push(Some(new.shallow_clone()));
+        *sum = Some(new);
+    }
+    check(&touched, 1.0)
+}
+
+/// Applies an optimizer's rule to each tensor.
+pub(crate) fn update<R: Rule<K>, const K: usize>(
+    updates: &mut [Update<'_, R, K>],
+) -> Result<(), TchError> {
+    let _no_grad = tch::no_grad_guard();
+    for update in updates {
+        match update.weight.device() {
+            Device::Cpu => cpu::update(update)?,
+            _ => tensor_ops::update(update)?,
+        }
+    }
+    Ok(())
+}
+
+fn device(grads: &[Option<Tensor>]) -> Option<Device> {
+    grads.iter().flatten().next().map(Tensor::device)
+}

@@ -1,0 +1,19 @@
+//! What an optimizer is to the kernels: one element-wise rule.
+
+use tch::{TchError, Tensor};
+
+/// An element-wise update rule with `K` state tensors.
+///
+/// It is written twice, for one element and as tensor operations; both read like the formula.
+pub(crate) trait Rule<const K: usize>: Copy + std::fmt::Debug {
+    /// The new weight; updates the state in place.
+    fn element(&self, grad: f32, weight: f32, state: [&mut f32; K]) -> f32;
+
+    /// The same for whole tensors: `grad` and `weight` are FP32, and `grad` may be overwritten.
+    fn tensor(
+        &self,
+        grad: Tensor,
+        weight: &Tensor,
+        state: &mut [Tensor; K],
+    ) -> Result<Tensor, TchError>;
+}

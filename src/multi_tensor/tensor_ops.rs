@@ -1,0 +1,58 @@
+//! The operations as plain tch operations, for every device.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::{Check, NonFinite, Rule, Update};
+
+/// Norms are taken of `x / max|x|`: squares of large finite values would overflow FP32.
+pub(super) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
+    let _no_grad = tch::no_grad_guard();
+    let mut indices = Vec::new();
+    let mut figures = Vec::new();
+    for (index, grad) in grads.iter().enumerate() {
+        let Some(grad) = grad.as_ref().filter(|grad| grad.numel() > 0) else { continue };
+        let scaled = scale(grad, factor)?;
+        let largest = scaled.f_abs()?.f_max()?;
+        let safe = largest.f_clamp_min(f64::from(f32::MIN_POSITIVE))?;
+        let norm = scaled.f_div(&safe)?.f_norm_scalaropt_dtype(2.0, Kind::Float)?;
+        indices.push(index);
+        figures.extend([largest, safe, norm]);
+    }
+    if figures.is_empty() {
+        return Ok(Check::default());
+    }
+    let figures = Tensor::f_stack(&figures, 0)?.f_to_device(Device::Cpu)?;
+    let figures = Vec::<f32>::try_from(figures)?;
+    let mut found = Check::default();
+    for (index, figures) in indices.into_iter().zip(figures.chunks_exact(3)) {
+        let [largest, safe, norm] = [figures[0], figures[1], figures[2]].map(f64::from);
+        found.squared_norm += (safe * norm).powi(2);
+        if !largest.is_finite() {
+            found.squared_norm = largest;
+            let kind = if largest.is_nan() { NonFinite::NaN } else { NonFinite::Inf };
+            found.non_finite = found.non_finite.or(Some((index, kind)));
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn scale(grad: &Tensor, factor: f32) -> Result<Tensor, TchError> {
+    let grad = grad.f_to_kind(Kind::Float)?;
+    match factor {
+        1.0 => Ok(grad),
+        _ => grad.f_mul_scalar(f64::from(factor)),
+    }
+}
+
+pub(super) fn update<R: Rule<K>, const K: usize>(
+    update: &mut Update<'_, R, K>,
+) -> Result<(), TchError> {
+    let grad = scale(update.grad, update.factor)?;
+    let weight = update.weight.f_to_kind(Kind::Float)?;
+    let new = update.rule.tensor(grad, &weight, update.state)?;
+    update.weight.f_copy_(&new)?;
+    match &mut update.copy {
+        Some(copy) => copy.f_copy_(update.weight),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,187 @@
+//! Adam and AdamW.
+
+use tch::{TchError, Tensor};
+
+use super::elementwise::{Groups, Settings, ensure, ensure_not_negative};
+use crate::{builder::BuildError, multi_tensor::Rule};
+
+macro_rules! adam {
+    ($(#[$doc:meta])* $name:ident, $decay:ident, $default_decay:literal, $decay_doc:literal) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name(pub(super) Groups<AdamSettings, 2>);
+
+        impl $name {
+            /// The optimizer with learning rate `lr`.
+            pub fn new(lr: f64) -> Self {
+                Self(Groups::new(AdamSettings {
+                    name: stringify!($name),
+                    decay: Decay::$decay,
+                    lr,
+                    beta1: 0.9,
+                    beta2: 0.999,
+                    eps: 1e-8,
+                    weight_decay: $default_decay,
+                }))
+            }
+
+            /// Sets the decay rates of the two moments, each in [0, 1).
+            pub fn betas(self, beta1: f64, beta2: f64) -> Self {
+                self.with(|s| (s.beta1, s.beta2) = (beta1, beta2))
+            }
+
+            /// Sets the term that keeps the denominator away from zero. The moments are FP32, so
+            /// that 1e-8 does not vanish.
+            pub fn eps(self, eps: f64) -> Self {
+                self.with(|s| s.eps = eps)
+            }
+
+            #[doc = $decay_doc]
+            pub fn weight_decay(self, weight_decay: f64) -> Self {
+                self.with(|s| s.weight_decay = weight_decay)
+            }
+
+            /// Changes the settings of one param group, starting from the settings made so far.
+            pub fn group(mut self, group: usize, change: impl FnOnce(Self) -> Self) -> Self {
+                let changed = change(Self(Groups::new(self.0.default)));
+                self.0.change_group(group, changed.0.default);
+                self
+            }
+
+            /// The learning rate of a param group.
+            pub fn lr(&self, group: usize) -> f64 {
+                self.0.settings(group).lr
+            }
+
+            fn with(mut self, change: impl FnOnce(&mut AdamSettings)) -> Self {
+                change(&mut self.0.default);
+                self
+            }
+        }
+    };
+}
+
+adam! {
+    /// Adam with L2 decay: the rule of `torch.optim.Adam`.
+    ///
+    /// Default: betas 0.9 and 0.999, eps 1e-8, no weight decay. There is no `amsgrad`; for that,
+    /// build `tch::nn::Adam` on the VarStore and pass it instead.
+    ///
+    /// ```
+    /// use tch_amp::optim::Adam;
+    /// let opt = Adam::new(1e-3).betas(0.9, 0.99);
+    /// ```
+    Adam, L2, 0.0, "Sets the L2 penalty, added to the gradient."
+}
+
+adam! {
+    /// Adam with decoupled decay: the rule of `torch.optim.AdamW`.
+    ///
+    /// Default: betas 0.9 and 0.999, eps 1e-8, weight decay 0.01. There is no `amsgrad`; for that,
+    /// build `tch::nn::AdamW` on the VarStore and pass it instead.
+    ///
+    /// ```
+    /// use tch_amp::optim::AdamW;
+    /// let opt = AdamW::new(3e-4).weight_decay(0.1)
+    ///     .group(1, |g| g.weight_decay(0.0)); // biases, put there with `Path::set_group(1)`
+    /// ```
+    AdamW, Decoupled, 0.01, "Sets the decay: each step multiplies the weights by `1 - lr · decay`."
+}
+
+/// Where weight decay acts.
+#[derive(Debug, Clone, Copy)]
+enum Decay {
+    L2,
+    Decoupled,
+}
+
+/// The settings of one param group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AdamSettings {
+    name: &'static str,
+    decay: Decay,
+    lr: f64,
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    weight_decay: f64,
+}
+
+impl Settings<2> for AdamSettings {
+    type Rule = AdamRule;
+
+    fn check(&self) -> Result<(), BuildError> {
+        ensure_not_negative(self.name, "lr", self.lr)?;
+        ensure_not_negative(self.name, "eps", self.eps)?;
+        ensure_not_negative(self.name, "weight_decay", self.weight_decay)?;
+        for (setting, beta) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+            let range = (0.0..1.0).contains(&beta);
+            ensure(range, self.name, setting, beta, "it must be at least 0 and less than 1")?;
+        }
+        Ok(())
+    }
+
+    fn lr_mut(&mut self) -> &mut f64 {
+        &mut self.lr
+    }
+
+    fn rule(&self, step: u64) -> AdamRule {
+        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
+        let (l2, keep) = match self.decay {
+            Decay::L2 => (self.weight_decay, 1.0),
+            Decay::Decoupled => (0.0, 1.0 - self.lr * self.weight_decay),
+        };
+        AdamRule {
+            beta1: self.beta1 as f32,
+            fresh1: (1.0 - self.beta1) as f32,
+            beta2: self.beta2 as f32,
+            fresh2: (1.0 - self.beta2) as f32,
+            eps: self.eps as f32,
+            l2: l2 as f32,
+            keep: keep as f32,
+            step_size: (self.lr / correction(self.beta1)) as f32,
+            root_scale: (1.0 / correction(self.beta2).sqrt()) as f32,
+        }
+    }
+}
+
+/// `m = β₁m + (1-β₁)g; v = β₂v + (1-β₂)g²; w = keep·w - step_size · m / (root_scale·√v + ε)`,
+/// with `step_size = lr / (1-β₁ᵗ)` and `root_scale = 1 / √(1-β₂ᵗ)`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AdamRule {
+    beta1: f32,
+    fresh1: f32,
+    beta2: f32,
+    fresh2: f32,
+    eps: f32,
+    l2: f32,
+    keep: f32,
+    step_size: f32,
+    root_scale: f32,
+}
+
+impl Rule<2> for AdamRule {
+    fn element(&self, grad: f32, weight: f32, [m, v]: [&mut f32; 2]) -> f32 {
+        let g = grad + self.l2 * weight;
+        *m = self.beta1 * *m + self.fresh1 * g;
+        *v = self.beta2 * *v + self.fresh2 * (g * g);
+        let denominator = v.sqrt() * self.root_scale + self.eps;
+        self.keep * weight - self.step_size * (*m / denominator)
+    }
+
+    fn tensor(
+        &self,
+        grad: Tensor,
+        weight: &Tensor,
+        [m, v]: &mut [Tensor; 2],
+    ) -> Result<Tensor, TchError> {
+        let times = |tensor: &Tensor, factor: f32| tensor.f_mul_scalar(f64::from(factor));
+        let g = grad.f_add(&times(weight, self.l2)?)?;
+        let square = g.f_mul(&g)?;
+        let _ = m.f_mul_scalar_(f64::from(self.beta1))?.f_add_(&times(&g, self.fresh1)?)?;
+        let _ = v.f_mul_scalar_(f64::from(self.beta2))?.f_add_(&times(&square, self.fresh2)?)?;
+        let denominator = times(&v.f_sqrt()?, self.root_scale)?.f_add_scalar(f64::from(self.eps))?;
+        let direction = m.f_div(&denominator)?;
+        times(weight, self.keep)?.f_sub(&times(&direction, self.step_size)?)
+    }
+}

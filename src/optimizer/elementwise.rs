@@ -1,0 +1,177 @@
+//! What the crate's own optimizers share: settings for each param group, FP32 state, one rule.
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use tch::{Kind, TchError, Tensor};
+
+use super::{
+    Param,
+    adam::{Adam, AdamW},
+    bytes,
+    engine::{Engine, SettingError, check_lr},
+    sgd::Sgd,
+};
+use crate::{
+    builder::BuildError,
+    model::Variable,
+    multi_tensor::{self, Rule, Update},
+};
+
+/// The settings of one param group, and the rule they make.
+pub(super) trait Settings<const K: usize>: Copy + Debug {
+    /// The rule of a parameter's `step`-th update, counted from 1.
+    type Rule: Rule<K>;
+
+    fn check(&self) -> Result<(), BuildError>;
+    fn lr_mut(&mut self) -> &mut f64;
+    fn rule(&self, step: u64) -> Self::Rule;
+}
+
+/// Settings and state of an element-wise optimizer with `K` state tensors for each parameter.
+#[derive(Debug)]
+pub(super) struct Groups<S, const K: usize> {
+    pub(super) default: S,
+    overrides: BTreeMap<usize, S>,
+    state: Vec<Option<State<K>>>,
+}
+
+#[derive(Debug)]
+struct State<const K: usize> {
+    steps: u64,
+    tensors: [Tensor; K],
+}
+
+impl<S: Settings<K>, const K: usize> Groups<S, K> {
+    pub(super) fn new(default: S) -> Self {
+        Self { default, overrides: BTreeMap::new(), state: Vec::new() }
+    }
+
+    /// Derives the settings of `group` from the default ones.
+    pub(super) fn change_group(&mut self, group: usize, settings: S) {
+        self.overrides.insert(group, settings);
+    }
+
+    pub(super) fn settings(&self, group: usize) -> &S {
+        self.overrides.get(&group).unwrap_or(&self.default)
+    }
+}
+
+impl<S: Settings<K>, const K: usize> Groups<S, K> {
+    fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
+        self.default.check()?;
+        for (&group, settings) in &self.overrides {
+            settings.check()?;
+            if !variables.iter().any(|variable| variable.group == Some(group)) {
+                return Err(BuildError::UnknownGroup { group });
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        params: &mut [Param],
+        grads: &[Option<Tensor>],
+        factor: f32,
+    ) -> Result<(), TchError> {
+        let Self { default, overrides, state } = self;
+        state.resize_with(params.len(), || None);
+        let mut updates = Vec::with_capacity(params.len());
+        for ((param, grad), state) in params.iter_mut().zip(grads).zip(state) {
+            let Some(grad) = grad else { continue };
+            let settings = overrides.get(&param.group()).unwrap_or(default);
+            let state = match state {
+                Some(state) => state,
+                None => state.insert(State::zero(param.full())?),
+            };
+            state.steps += 1;
+            let (weight, copy) = param.full_and_copy();
+            let rule = settings.rule(state.steps);
+            updates.push(Update { rule, grad, factor, weight, copy, state: &mut state.tensors });
+        }
+        multi_tensor::update(&mut updates)
+    }
+
+    fn set_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError> {
+        check_lr(lr)?;
+        match group {
+            Some(group) => {
+                let mut settings = *self.settings(group);
+                *settings.lr_mut() = lr;
+                self.change_group(group, settings);
+            }
+            None => {
+                let all = self.overrides.values_mut().chain([&mut self.default]);
+                all.for_each(|settings| *settings.lr_mut() = lr);
+            }
+        }
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.state.iter().flatten().flat_map(|state| &state.tensors).map(bytes).sum()
+    }
+}
+
+impl<const K: usize> State<K> {
+    fn zero(weight: &Tensor) -> Result<Self, TchError> {
+        let options = (Kind::Float, weight.device());
+        let tensors = (0..K).map(|_| Tensor::f_zeros(weight.size(), options));
+        let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+        let tensors = tensors.try_into();
+        let tensors = tensors.map_err(|_| TchError::Shape("optimizer state".to_owned()))?;
+        Ok(Self { steps: 0, tensors })
+    }
+}
+
+macro_rules! engine {
+    ($($optimizer:ty),*) => { $(
+        impl Engine for $optimizer {
+            fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
+                self.0.attach(variables)
+            }
+
+            fn apply(
+                &mut self,
+                params: &mut [Param],
+                grads: &[Option<Tensor>],
+                factor: f32,
+            ) -> Result<(), TchError> {
+                self.0.apply(params, grads, factor)
+            }
+
+            fn set_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError> {
+                self.0.set_lr(group, lr)
+            }
+
+            fn state_bytes(&self) -> usize {
+                self.0.state_bytes()
+            }
+        }
+    )* };
+}
+engine!(Sgd, Adam, AdamW);
+
+/// Refuses a setting out of range.
+pub(super) fn ensure(
+    holds: bool,
+    optimizer: &'static str,
+    setting: &'static str,
+    value: f64,
+    expected: &'static str,
+) -> Result<(), BuildError> {
+    match holds {
+        true => Ok(()),
+        false => Err(BuildError::Setting { optimizer, setting, value, expected }),
+    }
+}
+
+/// Refuses a setting that is negative, NaN or infinite.
+pub(super) fn ensure_not_negative(
+    optimizer: &'static str,
+    setting: &'static str,
+    value: f64,
+) -> Result<(), BuildError> {
+    let holds = value.is_finite() && value >= 0.0;
+    ensure(holds, optimizer, setting, value, "it must be finite and not negative")
+}

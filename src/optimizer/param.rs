@@ -1,0 +1,60 @@
+//! One trainable variable and its FP32 master.
+
+use tch::{Kind, TchError, Tensor};
+
+use crate::model::Variable;
+
+/// A trainable variable as the optimizer sees it.
+#[derive(Debug)]
+pub struct Param {
+    name: String,
+    group: usize,
+    /// The model's own weight: FP32, or 16 bits at a level that casts.
+    weight: Tensor,
+    master: Option<Tensor>,
+}
+
+impl Param {
+    /// `None` for a variable that is not trainable, such as a running mean.
+    pub(crate) fn new(variable: Variable, master: Option<Tensor>) -> Option<Self> {
+        let Variable { name, tensor, group, .. } = variable;
+        Some(Self { name, group: group?, weight: tensor, master })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn group(&self) -> usize {
+        self.group
+    }
+
+    pub(crate) fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    pub(crate) fn master(&self) -> Option<&Tensor> {
+        self.master.as_ref()
+    }
+
+    /// What the optimizer updates.
+    pub(crate) fn full(&self) -> &Tensor {
+        self.master.as_ref().unwrap_or(&self.weight)
+    }
+
+    /// What the optimizer updates, and the 16-bit weight to overwrite with it.
+    pub(crate) fn full_and_copy(&mut self) -> (&mut Tensor, Option<&mut Tensor>) {
+        match &mut self.master {
+            Some(master) => (master, Some(&mut self.weight)),
+            None => (&mut self.weight, None),
+        }
+    }
+
+    /// Gives a 16-bit weight that was frozen at build its master.
+    pub(crate) fn ensure_master(&mut self) -> Result<(), TchError> {
+        if self.master.is_none() && self.weight.kind() != Kind::Float {
+            self.master = Some(self.weight.f_detach()?.f_to_kind(Kind::Float)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Stochastic gradient descent.
+
+use tch::{TchError, Tensor};
+
+use super::elementwise::{Groups, Settings, ensure, ensure_not_negative};
+use crate::{builder::BuildError, multi_tensor::Rule};
+
+/// Stochastic gradient descent with momentum: the rule of `torch.optim.SGD`.
+///
+/// Default: no momentum, no dampening, no weight decay.
+///
+/// ```
+/// use tch_amp::optim::Sgd;
+/// let opt = Sgd::new(0.1).momentum(0.9).nesterov(true).weight_decay(1e-4)
+///     .group(1, |g| g.weight_decay(0.0)); // biases, put there with `Path::set_group(1)`
+/// ```
+#[derive(Debug)]
+pub struct Sgd(pub(super) Groups<SgdSettings, 1>);
+
+impl Sgd {
+    /// Plain descent with learning rate `lr`.
+    pub fn new(lr: f64) -> Self {
+        Self(Groups::new(SgdSettings {
+            lr,
+            momentum: 0.0,
+            dampening: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+        }))
+    }
+
+    /// Sets the momentum, in [0, 1).
+    pub fn momentum(self, momentum: f64) -> Self {
+        self.with(|s| s.momentum = momentum)
+    }
+
+    /// Sets how much less than the whole gradient enters the momentum, in [0, 1].
+    pub fn dampening(self, dampening: f64) -> Self {
+        self.with(|s| s.dampening = dampening)
+    }
+
+    /// Sets the L2 penalty, added to the gradient.
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.with(|s| s.weight_decay = weight_decay)
+    }
+
+    /// Turns Nesterov momentum on; it needs momentum and no dampening.
+    pub fn nesterov(self, on: bool) -> Self {
+        self.with(|s| s.nesterov = on)
+    }
+
+    /// Changes the settings of one param group, starting from the settings made so far.
+    pub fn group(mut self, group: usize, change: impl FnOnce(Self) -> Self) -> Self {
+        let changed = change(Self(Groups::new(self.0.default)));
+        self.0.change_group(group, changed.0.default);
+        self
+    }
+
+    /// The learning rate of a param group.
+    pub fn lr(&self, group: usize) -> f64 {
+        self.0.settings(group).lr
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut SgdSettings)) -> Self {
+        change(&mut self.0.default);
+        self
+    }
+}
+
+/// The settings of one param group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SgdSettings {
+    lr: f64,
+    momentum: f64,
+    dampening: f64,
+    weight_decay: f64,
+    nesterov: bool,
+}
+
+impl Settings<1> for SgdSettings {
+    type Rule = SgdRule;
+
+    fn check(&self) -> Result<(), BuildError> {
+        let Self { lr, momentum, dampening, weight_decay, nesterov } = *self;
+        ensure_not_negative("Sgd", "lr", lr)?;
+        ensure_not_negative("Sgd", "weight_decay", weight_decay)?;
+        let range = (0.0..1.0).contains(&momentum);
+        ensure(range, "Sgd", "momentum", momentum, "it must be at least 0 and less than 1")?;
+        let range = (0.0..=1.0).contains(&dampening);
+        ensure(range, "Sgd", "dampening", dampening, "it must be between 0 and 1")?;
+        let legal = !nesterov || (momentum > 0.0 && dampening == 0.0);
+        ensure(legal, "Sgd", "nesterov", 1.0, "it needs momentum and no dampening")
+    }
+
+    fn lr_mut(&mut self) -> &mut f64 {
+        &mut self.lr
+    }
+
+    fn rule(&self, step: u64) -> SgdRule {
+        SgdRule {
+            lr: self.lr as f32,
+            momentum: self.momentum as f32,
+            // The first gradient enters the momentum whole.
+            fresh: if step == 1 { 1.0 } else { (1.0 - self.dampening) as f32 },
+            weight_decay: self.weight_decay as f32,
+            nesterov: self.nesterov,
+        }
+    }
+}
+
+/// `b = momentum·b + fresh·g; w -= lr·b`, with `g += weight_decay·w` before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SgdRule {
+    lr: f32,
+    momentum: f32,
+    fresh: f32,
+    weight_decay: f32,
+    nesterov: bool,
+}
+
+impl Rule<1> for SgdRule {
+    fn element(&self, grad: f32, weight: f32, [buffer]: [&mut f32; 1]) -> f32 {
+        let mut g = grad + self.weight_decay * weight;
+        if self.momentum != 0.0 {
+            *buffer = self.momentum * *buffer + self.fresh * g;
+            g = if self.nesterov { g + self.momentum * *buffer } else { *buffer };
+        }
+        weight - self.lr * g
+    }
+
+    fn tensor(
+        &self,
+        grad: Tensor,
+        weight: &Tensor,
+        [buffer]: &mut [Tensor; 1],
+    ) -> Result<Tensor, TchError> {
+        let mut g = grad.f_add(&weight.f_mul_scalar(f64::from(self.weight_decay))?)?;
+        if self.momentum != 0.0 {
+            let fresh = g.f_mul_scalar(f64::from(self.fresh))?;
+            let _ = buffer.f_mul_scalar_(f64::from(self.momentum))?.f_add_(&fresh)?;
+            g = match self.nesterov {
+                true => g.f_add(&buffer.f_mul_scalar(f64::from(self.momentum))?)?,
+                false => buffer.shallow_clone(),
+            };
+        }
+        weight.f_sub(&g.f_mul_scalar(f64::from(self.lr))?)
+    }
+}

@@ -1,0 +1,102 @@
+//! `tch::nn::Optimizer`, driven over FP32 masters.
+
+use tch::{Kind, TchError, Tensor, nn::Optimizer};
+
+use super::{
+    Param,
+    engine::{Engine, SettingError, check_lr},
+};
+use crate::{builder::BuildError, libtorch, model::Variable, multi_tensor};
+
+impl Engine for Optimizer {
+    /// A `tch::nn::Optimizer` does not tell which variables it holds, but its `zero_grad` shows it.
+    fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
+        let trainable = variables.iter().filter(|variable| variable.group.is_some());
+        for variable in trainable.clone() {
+            let probe = variable.tensor.f_detach()?;
+            libtorch::set_grad(&variable.tensor, Some(&probe))?;
+        }
+        self.zero_grad();
+        let mut missed = None;
+        for variable in trainable {
+            if libtorch::take_grad(&variable.tensor).is_some() {
+                missed = missed.or(Some(variable.name.clone()));
+            }
+        }
+        match missed {
+            Some(name) => Err(BuildError::OptimizerOfOtherModel { name }),
+            None => Ok(()),
+        }
+    }
+
+    /// For the time of the step, each weight's memory is its master's, so that the optimizer sees
+    /// FP32 weights, FP32 gradients and the same variables as ever.
+    fn apply(
+        &mut self,
+        params: &mut [Param],
+        grads: &[Option<Tensor>],
+        factor: f32,
+    ) -> Result<(), TchError> {
+        let mut swapped = Swapped(Vec::new());
+        for (param, grad) in params.iter_mut().zip(grads) {
+            let Some(grad) = grad else { continue };
+            let mut grad = multi_tensor::scale(grad, factor)?;
+            if let (master, Some(weight)) = param.full_and_copy() {
+                swapped.swap(weight, master)?;
+            } else if param.weight().kind() != Kind::Float {
+                grad = grad.f_to_kind(param.weight().kind())?;
+            }
+            libtorch::set_grad(param.weight(), Some(&grad))?;
+        }
+        self.step();
+        drop(swapped);
+        for param in params {
+            libtorch::set_grad(param.weight(), None)?;
+        }
+        Ok(())
+    }
+
+    fn set_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError> {
+        check_lr(lr)?;
+        match group {
+            Some(group) => self.set_lr_group(group, lr),
+            None => Optimizer::set_lr(self, lr),
+        }
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Weights whose memory is a master's for now; gives them their 16-bit memory back when dropped,
+/// also on a panic of the optimizer, and writes the masters into it.
+struct Swapped(Vec<Swap>);
+
+struct Swap {
+    weight: Tensor,
+    own: Tensor,
+}
+
+impl Swapped {
+    fn swap(&mut self, weight: &mut Tensor, master: &Tensor) -> Result<(), TchError> {
+        let own = weight.f_detach()?;
+        weight.f_set_data(master)?;
+        self.0.push(Swap { weight: weight.shallow_clone(), own });
+        Ok(())
+    }
+}
+
+impl Drop for Swapped {
+    fn drop(&mut self) {
+        let _no_grad = tch::no_grad_guard();
+        for Swap { weight, own } in &mut self.0 {
+            let copied = own.f_copy_(weight);
+            drop(libtorch::take_grad(weight));
+            if let Err(error) = copied.and_then(|()| weight.f_set_data(own)) {
+                tracing::error!(target: "tch_amp", "a weight could not be written back: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a step did.
+
+use std::fmt;
+
+use super::StepError;
+pub use crate::multi_tensor::NonFinite;
+use crate::scaler::Scaler;
+
+/// What a step did.
+#[must_use = "a skipped step must not advance a learning-rate schedule"]
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutcome {
+    /// The weights were updated.
+    Applied,
+    /// A gradient was not finite; nothing but the scale changed.
+    Skipped {
+        /// What was found, for each loss whose gradients were not finite; never empty.
+        overflows: Vec<Overflow>,
+    },
+    /// No parameter had a gradient; nothing changed, the scale included.
+    NoGradients,
+}
+
+impl StepOutcome {
+    /// Whether the weights were updated.
+    pub fn is_applied(&self) -> bool {
+        matches!(self, Self::Applied)
+    }
+}
+
+/// Non-finite gradients of one loss.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Overflow {
+    /// The id of the loss.
+    pub loss: usize,
+    /// The first parameter, in the order of creation, whose gradient was not finite.
+    pub parameter: String,
+    /// Whether its gradient holds a NaN or only infinities.
+    pub kind: NonFinite,
+    /// The scale that the next step uses for this loss.
+    pub new_scale: f64,
+}
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { loss, parameter, kind, new_scale } = self;
+        write!(f, "{kind:?} in the gradient of `{parameter}` (loss {loss}, scale now {new_scale})")
+    }
+}
+
+/// The outcome of [`backward_step`](crate::AmpOptimizer::backward_step), for whoever asks.
+#[derive(Debug, Clone)]
+pub struct PendingOutcome(StepOutcome);
+
+impl PendingOutcome {
+    pub(crate) fn new(outcome: StepOutcome) -> Self {
+        Self(outcome)
+    }
+
+    /// What the step did.
+    pub fn outcome(self) -> StepOutcome {
+        self.0
+    }
+}
+
+/// Tells `tracing` of a skipped step, and ends training that only skips where a limit says so.
+pub(super) fn report(scaler: &Scaler, overflow: &Overflow) -> Result<(), StepError> {
+    let in_a_row = scaler.skipped_in_a_row();
+    tracing::debug!(target: "tch_amp", "step skipped: {overflow}");
+    if scaler.at_floor() && in_a_row.is_power_of_two() {
+        tracing::warn!(
+            target: "tch_amp",
+            "{in_a_row} step(s) in a row skipped, and the loss scale cannot go lower: {overflow}"
+        );
+    }
+    match scaler.settings().skip_limit() {
+        Some(limit) if in_a_row >= u64::from(limit.get()) => {
+            Err(StepError::SkipLimit { in_a_row, overflow: overflow.clone() })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,14 @@
+// torch: calling a model without `forward` is a NotImplementedError.
+use tch::{Tensor, nn::ModuleT};
+use tch_amp::{AmpModel, O2};
+
+#[derive(Debug)]
+struct Transformer;
+
+fn evaluate(model: &impl ModuleT, xs: &Tensor) -> Tensor {
+    model.forward_t(xs, false)
+}
+
+fn main() {
+    let _: fn(&AmpModel<O2, Transformer>, &Tensor) -> Tensor = evaluate;
+}

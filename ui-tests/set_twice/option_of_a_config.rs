@@ -1,0 +1,9 @@
+// Apex: a later `initialize` with other options silently replaces those of the first.
+use tch_amp::{Amp, AmpConfig, O2, OptionError};
+
+fn with_masters(config: &AmpConfig) -> Result<(), OptionError> {
+    let _ = Amp::<O2>::from_config(config)?.master_weights(true);
+    Ok(())
+}
+
+fn main() {}

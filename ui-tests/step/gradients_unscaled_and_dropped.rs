@@ -1,0 +1,14 @@
+// torch.amp: `unscale_` without `step` is an error of the next `unscale_`, one iteration late.
+#![deny(unused_must_use)]
+
+use tch::Tensor;
+use tch_amp::{AmpOptimizer, O2, StepError, optim::AdamW};
+
+fn train(opt: &mut AmpOptimizer<O2, AdamW>, loss: &Tensor) -> Result<(), StepError> {
+    let mut step = opt.begin();
+    step.backward(loss)?;
+    step.unscale()?;
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+// Apex: `scale_loss` with an optimizer that did not come from `initialize` is an AttributeError.
+use tch::nn::{Sequential, VarStore};
+use tch_amp::{Amp, BuildError, O2, Step, optim::AdamW};
+
+fn begin(net: (VarStore, Sequential)) -> Result<Step<'static, O2, AdamW>, BuildError> {
+    let (_model, mut opt) = Amp::<O2>::builder().build(net, AdamW::new(1e-3))?;
+    Ok(opt.begin())
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+// torch.amp: RuntimeError: unscale_() has already been called on this optimizer.
+use tch::Tensor;
+use tch_amp::{AmpOptimizer, O2, StepError, optim::AdamW};
+
+fn train(opt: &mut AmpOptimizer<O2, AdamW>, loss: &Tensor) -> Result<(), StepError> {
+    let mut step = opt.begin();
+    step.backward(loss)?;
+    let grads = step.unscale()?;
+    let _ = grads.unscale()?.step()?;
+    Ok(())
+}
+
+fn main() {}

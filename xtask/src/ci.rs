@@ -1,0 +1,61 @@
+//! What continuous integration runs, the cheap steps first.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::libtorch::{Build, Libtorch};
+use crate::run::Cargo;
+use crate::test;
+use crate::workspace::Workspace;
+
+/// The short run of the demo: one level, one epoch, a part of the data.
+const SHORT_DEMO: &str = "run --release --example mnist -- --opt-level O2 --epochs 1 --limit 2000";
+
+/// Runs every step, and stops at the first that fails.
+///
+/// The last thing printed is the summary of the last test run.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let start = Instant::now();
+    let cargo = |arguments| Cargo::new(workspace, arguments);
+    let doc_only = |arguments| Cargo::doc_only(workspace, arguments);
+
+    step("format", || cargo("fmt --all -- --check").run())?;
+    step("tests of the tool", || test::tool(workspace).run())?;
+    step("clippy", || {
+        doc_only("clippy --workspace --all-targets --features doc-only -- -D warnings").run()
+    })?;
+    step("docs", || {
+        doc_only("doc --workspace --no-deps --features doc-only")
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .run()
+    })?;
+    step("ui-tests", || test::ui(workspace).run())?;
+    let libtorch = step("libtorch", || Libtorch::ensure(workspace, Build::Cpu))?;
+    step("examples", || {
+        cargo("build --release --examples").with(&libtorch).run()
+    })?;
+    step("short demo", || cargo(SHORT_DEMO).with(&libtorch).run())?;
+    let summary = step("tests", || test::library(workspace, &libtorch).run_tests())?;
+
+    eprintln!("==> every step passed ({})", seconds(start.elapsed()));
+    if let Some(summary) = summary {
+        println!("{summary}");
+    }
+    Ok(())
+}
+
+/// Runs one step between two lines that say its name and the time it took.
+fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    eprintln!("==> {name}");
+    let start = Instant::now();
+    let result = work()
+        .with_context(|| format!("step `{name}` failed after {}", seconds(start.elapsed())))?;
+    eprintln!("<== {name}: passed ({})", seconds(start.elapsed()));
+    Ok(result)
+}
+
+/// Writes a duration for people.
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

@@ -1,0 +1,32 @@
+//! Every test of the project.
+
+use anyhow::Result;
+
+use crate::libtorch::Libtorch;
+use crate::run::Cargo;
+use crate::workspace::Workspace;
+
+/// Runs the ui-tests, the tests of this tool, and the library's unit, integration and doc tests.
+pub(crate) fn run(workspace: &Workspace, libtorch: &Libtorch) -> Result<()> {
+    ui(workspace).run()?;
+    tool(workspace).run()?;
+    library(workspace, libtorch).run()
+}
+
+/// Returns the ui-tests: what the compiler says to wrong programs. They need no libtorch.
+pub(crate) fn ui(workspace: &Workspace) -> Cargo {
+    Cargo::doc_only(workspace, "test --features doc-only --test ui")
+}
+
+/// Returns the tests of this tool.
+///
+/// They are not run with the library's: built together, the two share the features of their dependencies, and torch-sys
+/// would be compiled once more for the library alone.
+pub(crate) fn tool(workspace: &Workspace) -> Cargo {
+    Cargo::new(workspace, "test --package xtask")
+}
+
+/// Returns the library's unit, integration and doc tests, optimised like the demo, so that torch-sys is compiled once.
+pub(crate) fn library(workspace: &Workspace, libtorch: &Libtorch) -> Cargo {
+    Cargo::new(workspace, "test --release --no-fail-fast").with(libtorch)
+}

@@ -1,0 +1,57 @@
+//! Where the project lies on this machine.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The folders of the checkout that this command was started from.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    /// The folder of the root manifest.
+    root: PathBuf,
+    /// The folder of build results.
+    target: PathBuf,
+}
+
+impl Workspace {
+    /// Finds the checkout by the manifest that cargo runs this program for.
+    pub(crate) fn find() -> Result<Self> {
+        let manifest =
+            env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&manifest)
+            .parent()
+            .context("xtask's manifest has no parent folder")?
+            .to_path_buf();
+        let target = match env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty()) {
+            Some(named) => {
+                std::path::absolute(named).context("CARGO_TARGET_DIR is not a usable path")?
+            }
+            None => root.join("target"),
+        };
+        Ok(Self { root, target })
+    }
+
+    /// Returns the folder of the root manifest.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the build folder of everything that is built without libtorch.
+    ///
+    /// The feature `doc-only` changes how torch-sys is built; in a folder of its own, neither build undoes the other's
+    /// minutes of C++.
+    pub(crate) fn doc_only_target(&self) -> PathBuf {
+        self.target.join("doc-only")
+    }
+
+    /// Returns the folder that the demo's plots go to.
+    pub(crate) fn demo_dir(&self) -> PathBuf {
+        self.target.join("demo")
+    }
+
+    /// Returns the file that tells plain cargo commands where libtorch is.
+    pub(crate) fn libtorch_toml(&self) -> PathBuf {
+        self.root.join(".cargo").join("libtorch.toml")
+    }
+}

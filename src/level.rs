@@ -76,7 +76,7 @@ impl OptLevel for O0 {
         ..Properties::of(AnyLevel::O0)
     };
     const REFUSES: &'static [&'static str] =
-        &["patch_torch_functions", "keep_batchnorm_fp32", "master_weights"];
+        &["patch_torch_functions", "keep_batchnorm_fp32", "keep_fp32", "master_weights"];
 }
 
 impl<H: LowPrecision> OptLevel for O1<H> {
@@ -88,7 +88,7 @@ impl<H: LowPrecision> OptLevel for O1<H> {
         loss_scale: H::DEFAULT_LOSS_SCALE,
         ..Properties::of(AnyLevel::O1.in_kind(H::KIND))
     };
-    const REFUSES: &'static [&'static str] = &["keep_batchnorm_fp32", "master_weights"];
+    const REFUSES: &'static [&'static str] = &["keep_batchnorm_fp32", "keep_fp32", "master_weights"];
 }
 
 impl<H: LowPrecision> OptLevel for O2<H> {

@@ -27,7 +27,7 @@ where
 /// It is a trait of its own so that the message speaks of the id, not of typenum.
 #[diagnostic::on_unimplemented(
     message = "this loss id is out of range: ids run from `U0` to `num_losses - 1`",
-    label = "there is no loss with this id",
+    label = "there is no loss with this id: use a smaller one, or raise `num_losses`",
     note = "say how many losses there are with `.num_losses::<U3>()` on the builder (the default is `U1`)"
 )]
 pub trait InRange {}

@@ -9,6 +9,7 @@ use crate::{
     builder::state::NotSet,
     dtype::LowPrecision,
     level::{O0, O1, O2, O3, OptLevel},
+    scaler::{Dynamic, LossScale, Static},
 };
 
 /// Levels that take `keep_batchnorm_fp32`.
@@ -20,6 +21,16 @@ use crate::{
 pub trait AllowsKeepBatchnormFp32: OptLevel {}
 impl<H: LowPrecision> AllowsKeepBatchnormFp32 for O2<H> {}
 impl<H: LowPrecision> AllowsKeepBatchnormFp32 for O3<H> {}
+
+/// Levels that take `keep_fp32`.
+#[diagnostic::on_unimplemented(
+    message = "`keep_fp32` cannot be set at opt level `{Self}`",
+    label = "`{Self}` does not cast the model, so all of it stays in FP32: remove this option",
+    note = "`keep_fp32` belongs to the levels that cast the whole model: `O2` and `O3`"
+)]
+pub trait AllowsKeepFp32: OptLevel {}
+impl<H: LowPrecision> AllowsKeepFp32 for O2<H> {}
+impl<H: LowPrecision> AllowsKeepFp32 for O3<H> {}
 
 /// Levels that take `master_weights`.
 #[diagnostic::on_unimplemented(
@@ -76,12 +87,23 @@ impl<H: LowPrecision> OutputType for H {
 pub trait Unset<Name> {}
 impl<Name> Unset<Name> for NotSet {}
 
+/// What [`loss_scale`](crate::builder::AmpBuilder::loss_scale) takes: [`Static`] or [`Dynamic`],
+/// or a [`LossScale`], which is one of the two.
+#[diagnostic::on_unimplemented(
+    message = "`loss_scale` cannot be `{Self}`",
+    label = "write `Static::new(…)` for a scale that never changes, or `Dynamic::default()`"
+)]
+pub trait LossScaleSetting: Into<LossScale> {}
+impl LossScaleSetting for Static {}
+impl LossScaleSetting for Dynamic {}
+impl LossScaleSetting for LossScale {}
+
 /// Never implemented: `min_loss_scale` and `max_loss_scale` are settings of
 /// [`Dynamic`](crate::Dynamic) alone, and this trait's message says so elsewhere.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`min_loss_scale` and `max_loss_scale` are settings of a dynamic loss scale",
-    label = "write `.loss_scale(Dynamic::default().min_loss_scale(…))`"
+    label = "write `.loss_scale(Dynamic::default().min_loss_scale(…).max_loss_scale(…))`"
 )]
 pub trait LimitsOfDynamic {}
 
@@ -100,15 +122,15 @@ macro_rules! names {
     )* };
 }
 names! {
-    enabled cast_model_type patch_torch_functions keep_batchnorm_fp32 master_weights loss_scale
-    num_losses cast_model_outputs
+    enabled cast_model_type patch_torch_functions keep_batchnorm_fp32 keep_fp32 master_weights
+    loss_scale num_losses cast_model_outputs
 }
 
 assert_impl_all!(O2<f16>: AllowsKeepBatchnormFp32, AllowsMasterWeights, AllowsCastModelType<f16>);
 assert_impl_all!(O3<bf16>: AllowsKeepBatchnormFp32, AllowsMasterWeights, AllowsCastModelType<bf16>);
 assert_impl_all!(O1<f16>: AllowsPatchTorchFunctions, AllowsCastModelType<f32>);
 assert_not_impl_any!(
-    O1<f16>: AllowsKeepBatchnormFp32, AllowsMasterWeights, AllowsCastModelType<f16>
+    O1<f16>: AllowsKeepBatchnormFp32, AllowsKeepFp32, AllowsMasterWeights, AllowsCastModelType<f16>
 );
 assert_not_impl_any!(O0: AllowsPatchTorchFunctions, AllowsKeepBatchnormFp32, AllowsMasterWeights);
 assert_not_impl_any!(O2<f16>: AllowsPatchTorchFunctions, AllowsCastModelType<bf16>);

@@ -181,10 +181,14 @@ fn in_place_operations_cast_to_the_type_of_what_they_write_to() {
     let kinds = [Kind::BFloat16, Kind::Float, Kind::Half];
     assert_no_faults(promote::INTO_FIRST.iter().flat_map(|case| {
         let full = inputs(case);
-        kinds.into_iter().flat_map(|kind| kinds.map(|other| (kind, other))).filter_map(move |(kind, other)| {
-            let mixed = [full[0].to_kind(kind), full[1].to_kind(other)];
-            fault::<bf16>(case, &mixed, &cast(&mixed, kind), kind)
-        }).collect::<Vec<_>>()
+        kinds
+            .into_iter()
+            .flat_map(|kind| kinds.map(|other| (kind, other)))
+            .filter_map(move |(kind, other)| {
+                let mixed = [full[0].to_kind(kind), full[1].to_kind(other)];
+                fault::<bf16>(case, &mixed, &cast(&mixed, kind), kind)
+            })
+            .collect::<Vec<_>>()
     }));
 }
 
@@ -219,7 +223,10 @@ fn operations_in_no_list_keep_the_type_of_their_arguments() {
             ("dropout", xs.dropout(0.5, true)),
             ("max_pool2d", xs.max_pool2d_default(2)),
             ("avg_pool2d", xs.avg_pool2d_default(2)),
-            ("embedding", Tensor::embedding(&xs.view([12, 8]), &case::ids(&[3, 1]), -1, false, false)),
+            (
+                "embedding",
+                Tensor::embedding(&xs.view([12, 8]), &case::ids(&[3, 1]), -1, false, false),
+            ),
         ];
         for (name, result) in results {
             assert_eq!(result.kind(), kind, "{name}");

@@ -274,3 +274,31 @@ fn frozen_model_can_be_built() {
     let loss = model.forward_t(&xs, true).square().mean(Kind::Float);
     assert!(opt.backward_step(&loss).unwrap().outcome().is_applied());
 }
+
+/// A path ends at the dot, and covers all that lies under it.
+#[test]
+fn further_paths_can_be_kept_in_fp32() {
+    let store = VarStore::new(Device::Cpu);
+    let p = store.root();
+    let _ = nn::layer_norm(&p / "norm", vec![2], Default::default());
+    let _ = nn::linear(&p / "norms", 2, 2, Default::default());
+    let _ = nn::linear(&p / "head" / "out", 2, 2, Default::default());
+    let builder = Amp::<O2<bf16>>::builder().keep_fp32(["norm", "head"]);
+    let (model, opt) = builder.build((store, ()), Sgd::new(0.1)).unwrap();
+    for (name, tensor) in model.variables() {
+        let kept = !name.starts_with("norms");
+        assert_eq!(tensor.kind() == Kind::Float, kept, "{name}");
+    }
+    // Only the two variables under `norms` have masters: 4 + 2 elements.
+    assert_eq!(opt.state_bytes(), 6 * 4);
+}
+
+#[test]
+fn path_that_leads_nowhere_is_refused_by_name() {
+    let (store, net) = Net::seeded(1);
+    let weight = store.variables()["first.weight"].shallow_clone();
+    let builder = Amp::<O2<bf16>>::builder().keep_fp32(["firs"]);
+    let error = builder.build((store, net), Sgd::new(0.1)).unwrap_err();
+    assert_eq!(error.to_string(), "`keep_fp32`: there is no variable under `firs`");
+    assert_eq!(weight.kind(), Kind::Float);
+}

@@ -125,6 +125,7 @@ fn disabled_is_plain_tch() {
         let _ = amp_opt.backward_step(&mse(&model.forward_t(xs, true), ys)).unwrap();
     }
     assert_eq!(snapshot(model.variables()), snapshot(store.variables()));
+    assert_eq!(amp_opt.scalers()[0].scale(), 1.0);
 }
 
 /// `O0` with its default scale is plain `tch` too, non-finite gradients included.
@@ -135,6 +136,13 @@ fn o0_is_plain_tch() {
     let loss = (&model.inner().0 * f64::INFINITY).sum(Kind::Float);
     assert_eq!(opt.backward_step(&loss).unwrap().outcome(), StepOutcome::Applied);
     assert_eq!(values(&model.inner().0), [f32::NEG_INFINITY]);
+    let (store, module) = common::weights(&[1.0]);
+    let (model, mut opt) = Amp::<O0>::builder().build((store, module), Sgd::new(1.0)).unwrap();
+    let mut step = opt.begin();
+    for _ in 0..2 {
+        step.backward(&(&model.inner().0 * f64::INFINITY).sum(Kind::Float)).unwrap();
+    }
+    assert_eq!(step.unscale().unwrap().step().unwrap(), StepOutcome::Applied);
 }
 
 /// Two models at different levels in turn give what each gives alone.

@@ -63,9 +63,8 @@ fn panic_between_backward_and_step_drops_the_step() {
     assert!(caught(|| {
         let mut step = opt.begin();
         step.backward(&mse(&model.forward_t(xs, true), ys)).unwrap();
-        let grads = step.unscale().unwrap();
-        assert!(grads_panic(), "user code panics");
-        grads.step().unwrap()
+        let _grads = step.unscale().unwrap();
+        panic!("user code panics");
     }));
     let after = snapshot(model.variables().into_iter().filter(|(n, _)| !n.contains("running")).collect());
     assert_eq!(after, before);
@@ -73,10 +72,6 @@ fn panic_between_backward_and_step_drops_the_step() {
     assert!(records_gradients());
     let loss = mse(&model.forward_t(xs, true), ys);
     assert_eq!(opt.backward_step(&loss).unwrap().outcome(), StepOutcome::Applied);
-}
-
-fn grads_panic() -> bool {
-    false
 }
 
 /// An error of libtorch in the backward pass: the graph was freed by a pass before.

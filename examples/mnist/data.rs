@@ -169,7 +169,8 @@ impl Idx {
         let dimensions = usize::from(*dimensions);
         idx.shape = sizes.iter().take(dimensions).map(|&s| u32::from_be_bytes(s).into()).collect();
         idx.bytes = rest.get(4 * dimensions..).unwrap_or_default().to_vec();
-        match idx.shape.len() == dimensions && idx.bytes.len() as i64 == idx.shape.iter().product() {
+        let elements = idx.shape.iter().copied().try_fold(1, i64::checked_mul);
+        match idx.shape.len() == dimensions && elements == Some(idx.bytes.len() as i64) {
             true => Ok(idx),
             false => Err(idx.malformed("its size does not match its header")),
         }

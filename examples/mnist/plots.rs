@@ -1,13 +1,13 @@
 //! The runs as pictures: loss curves, and accuracy by epoch.
 
 use std::{
+    error::Error,
     fs, io,
-    ops::Range,
     path::{Path, PathBuf},
 };
 
 use plotters::{
-    coord::Shift,
+    coord::ranged1d::{AsRangedCoord, ValueFormatter},
     prelude::*,
     style::{FontStyle, register_font},
 };
@@ -16,34 +16,141 @@ use crate::{report::REQUIRED, train::Run};
 
 const SIZE: (u32, u32) = (1000, 620);
 const FONT: &str = "sans-serif";
+const GRID: RGBColor = RGBColor(222, 222, 222);
+const GREY: RGBColor = RGBColor(120, 120, 120);
 
 /// Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
-const COLORS: [RGBColor; 4] = [
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-];
-
-type Result<T> = std::result::Result<T, PlotError>;
+const COLORS: [RGBColor; 4] =
+    [RGBColor(0, 0, 0), RGBColor(230, 159, 0), RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
 
 /// Writes both pictures into a folder, which is made if need be, and returns their names.
-pub fn write(runs: &[Run], folder: &Path) -> Result<[PathBuf; 2]> {
+pub fn write(runs: &[Run], folder: &Path) -> Result<[PathBuf; 2], PlotError> {
     fs::create_dir_all(folder)
         .map_err(|source| PlotError::Folder { folder: folder.to_owned(), source })?;
-    for (style, font) in
-        [(FontStyle::Normal, notosans::REGULAR_TTF), (FontStyle::Bold, notosans::BOLD_TTF)]
-    {
+    let fonts = [(FontStyle::Normal, notosans::REGULAR_TTF), (FontStyle::Bold, notosans::BOLD_TTF)];
+    for (style, font) in fonts {
         register_font(FONT, style, font).map_err(|_| PlotError::Font)?;
     }
-    let files = ["loss_curves.png", "accuracy.png"].map(|name| folder.join(name));
-    let drawn = |file: &PathBuf, drawn: DrawResult| {
-        drawn.map_err(|error| PlotError::Draw { file: file.clone(), reason: error.to_string() })
+    let draw = |name, draw: fn(&[Run], &Path) -> Drawn| {
+        let file = folder.join(name);
+        match draw(runs, &file) {
+            Ok(()) => Ok(file),
+            Err(reason) => Err(PlotError::Draw { file, reason }),
+        }
     };
-    drawn(&files[0], loss_curves(runs, &files[0]))?;
-    drawn(&files[1], accuracy(runs, &files[1]))?;
-    Ok(files)
+    Ok([draw("loss_curves.png", loss_curves)?, draw("accuracy.png", accuracy_by_epoch)?])
 }
 
-type Backend<'a> = BitMapBackend<'a>;
-type DrawError<'a> = DrawingAreaErrorKind<<Backend<'a> as DrawingBackend>::ErrorType>;
+/// What drawing may fail with depends on the axes.
+type Drawn = Result<(), Box<dyn Error>>;
+
+fn loss_curves(runs: &[Run], file: &Path) -> Drawn {
+    let curves: Vec<Curve> = runs.iter().map(|run| run.losses.clone()).collect();
+    let losses = || curves.iter().flatten().map(|(_, loss)| *loss);
+    let lowest = losses().fold(f64::INFINITY, f64::min);
+    let highest = losses().fold(f64::NEG_INFINITY, f64::max);
+    Picture {
+        title: "Training loss by opt level",
+        y_label: "cross entropy, mean of 25 steps",
+        y_format: &|loss| format!("{loss}"),
+        legend: SeriesLabelPosition::UpperRight,
+        dots: 0,
+        threshold: None,
+    }
+    .draw(file, runs, &curves, (0.8 * lowest..1.25 * highest).log_scale())
+}
+
+fn accuracy_by_epoch(runs: &[Run], file: &Path) -> Drawn {
+    let percent = |(epoch, accuracy): (usize, &f64)| (epoch as f64 + 1.0, 100.0 * accuracy);
+    let curves: Vec<Curve> =
+        runs.iter().map(|run| run.accuracies.iter().enumerate().map(percent).collect()).collect();
+    let required = 100.0 * REQUIRED;
+    let lowest = curves.iter().flatten().fold(required, |lowest, (_, y)| lowest.min(*y));
+    Picture {
+        title: "Test accuracy by opt level",
+        y_label: "accuracy on 2,000 images held out",
+        y_format: &|percent| format!("{percent:.1} %"),
+        legend: SeriesLabelPosition::LowerRight,
+        dots: 5,
+        threshold: Some(required),
+    }
+    .draw(file, runs, &curves, (lowest - 0.5).max(0.0)..100.0)
+}
+
+/// Points of (epochs trained, value).
+type Curve = Vec<(f64, f64)>;
+
+/// What the two pictures differ in.
+struct Picture<'a> {
+    title: &'a str,
+    y_label: &'a str,
+    y_format: &'a dyn Fn(&f64) -> String,
+    legend: SeriesLabelPosition,
+    /// The radius of the points.
+    dots: u32,
+    /// Where to draw a dashed line.
+    threshold: Option<f64>,
+}
+
+impl Picture<'_> {
+    fn draw<Y>(self, file: &Path, runs: &[Run], curves: &[Curve], y_axis: Y) -> Drawn
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        let epochs = runs.iter().map(|run| run.accuracies.len()).max().unwrap_or_default();
+        let x_axis = 0.0..epochs as f64;
+        let area = BitMapBackend::new(file, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(self.title, (FONT, 30, FontStyle::Bold).into_font())
+            .margin(20)
+            .x_label_area_size(55)
+            .y_label_area_size(90)
+            .build_cartesian_2d(x_axis.clone(), y_axis)?;
+        chart
+            .configure_mesh()
+            .x_desc("epochs")
+            .y_desc(self.y_label)
+            .x_labels(epochs + 1)
+            .x_label_formatter(&|epoch| format!("{epoch:.0}"))
+            .y_label_formatter(self.y_format)
+            .axis_desc_style((FONT, 20))
+            .label_style((FONT, 17))
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .draw()?;
+        if let Some(y) = self.threshold {
+            let line = [(x_axis.start, y), (x_axis.end, y)];
+            chart.draw_series(DashedLineSeries::new(line, 6, 5, GREY.into()))?;
+        }
+        for ((run, curve), color) in runs.iter().zip(curves).zip(COLORS) {
+            let line = LineSeries::new(curve.iter().copied(), color.stroke_width(2));
+            let line = line.point_size(self.dots);
+            let key = move |(x, y)| PathElement::new([(x, y), (x + 24, y)], color.stroke_width(3));
+            let name = format!("{} {}", run.level_name, run.dtype);
+            chart.draw_series(line)?.label(name).legend(key);
+        }
+        chart
+            .configure_series_labels()
+            .position(self.legend)
+            .margin(16)
+            .legend_area_size(34)
+            .label_font((FONT, 19))
+            .background_style(WHITE.mix(0.85))
+            .border_style(GREY)
+            .draw()?;
+        Ok(area.present()?)
+    }
+}
+
+/// Why there are no pictures.
+#[derive(Debug, thiserror::Error)]
+pub enum PlotError {
+    #[error("cannot make the folder {}: {source}", folder.display())]
+    Folder { folder: PathBuf, source: io::Error },
+    #[error("the bundled font is damaged")]
+    Font,
+    #[error("cannot draw {}: {reason}", file.display())]
+    Draw { file: PathBuf, reason: Box<dyn Error> },
+}

@@ -21,7 +21,7 @@ pub enum AutocastError {
         kind: Kind,
     },
     /// libtorch refused to have its lists completed.
-    #[error("libtorch refuses to have its autocast lists for {device:?} completed: {}", first_line(.source))]
+    #[error("libtorch's autocast lists for {device:?} cannot be completed: {}", first_line(.source))]
     Lists {
         /// The device.
         device: Device,

@@ -29,7 +29,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
         mut optimizer: O,
     ) -> Result<(AmpModel<L, M>, AmpOptimizer<L, O, N>), BuildError> {
         let (store, module) = model;
-        let variables = AmpModel::<L, M>::check(&store, &self.properties)?;
+        let variables = AmpModel::<L, M>::check(&store, &self.properties, &self.keep_fp32)?;
         if variables.iter().all(|variable| variable.group.is_none()) {
             return Err(BuildError::NoTrainableVariables);
         }
@@ -48,7 +48,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
     /// See [`BuildError`].
     pub fn build_model<M>(self, model: (VarStore, M)) -> Result<AmpModel<L, M>, BuildError> {
         let (store, module) = model;
-        let variables = AmpModel::<L, M>::check(&store, &self.properties)?;
+        let variables = AmpModel::<L, M>::check(&store, &self.properties, &self.keep_fp32)?;
         let model = AmpModel::cast(store, module, &variables, self.properties)?;
         tracing::info!(target: "tch_amp", "options in force\n{}", self.properties);
         Ok(model)

@@ -28,6 +28,12 @@ pub enum BuildError {
         /// The variable.
         name: String,
     },
+    /// A path to keep in FP32 leads to no variable.
+    #[error("`keep_fp32`: there is no variable under `{path}`")]
+    UnknownPath {
+        /// The path.
+        path: String,
+    },
     /// There is nothing to train.
     #[error("the VarStore has no trainable variables: build the model before the optimizer")]
     NoTrainableVariables,

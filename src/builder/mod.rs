@@ -15,14 +15,13 @@ use crate::{
     level::OptLevel,
     loss::LossCount,
     option::{
-        self, AllowsCastModelType, AllowsKeepBatchnormFp32, AllowsMasterWeights,
-        AllowsPatchTorchFunctions, LimitsOfDynamic, OutputType, Unset,
+        self, AllowsCastModelType, AllowsKeepBatchnormFp32, AllowsKeepFp32, AllowsMasterWeights,
+        AllowsPatchTorchFunctions, LimitsOfDynamic, LossScaleSetting, OutputType, Unset,
     },
-    scaler::LossScale,
 };
 use state::{
     Fresh, FromConfig, SetCastModelOutputs, SetCastModelType, SetEnabled, SetKeepBatchnormFp32,
-    SetLossScale, SetMasterWeights, SetNumLosses, SetPatchTorchFunctions, State,
+    SetKeepFp32, SetLossScale, SetMasterWeights, SetNumLosses, SetPatchTorchFunctions, State,
 };
 
 /// The entry point: `Amp::<O2>::builder()`.
@@ -35,7 +34,7 @@ impl<L> Amp<L> {
     where
         L: OptLevel,
     {
-        AmpBuilder { properties: L::DEFAULTS, _types: PhantomData }
+        AmpBuilder { properties: L::DEFAULTS, keep_fp32: Vec::new(), _types: PhantomData }
     }
 
     /// Starts from options read at run time; the builder takes no further overrides but
@@ -48,7 +47,8 @@ impl<L> Amp<L> {
     where
         L: OptLevel,
     {
-        Ok(AmpBuilder { properties: config.properties_at::<L>()?, _types: PhantomData })
+        let properties = config.properties_at::<L>()?;
+        Ok(AmpBuilder { properties, keep_fp32: config.keep_fp32.clone(), _types: PhantomData })
     }
 }
 
@@ -63,6 +63,7 @@ impl<L> Amp<L> {
 /// | [`cast_model_type::<T>`](Self::cast_model_type) | `f32` | `f32` | `H` | `H` |
 /// | [`patch_torch_functions`](Self::patch_torch_functions) | – | ✓ | – | – |
 /// | [`keep_batchnorm_fp32`](Self::keep_batchnorm_fp32) | – | – | ✓ | ✓ |
+/// | [`keep_fp32`](Self::keep_fp32) | – | – | ✓ | ✓ |
 /// | [`master_weights`](Self::master_weights) | – | – | ✓ | ✓ |
 /// | [`loss_scale`](Self::loss_scale) | ✓ | ✓ | ✓ | ✓ |
 /// | [`num_losses::<N>`](Self::num_losses) | ✓ | ✓ | ✓ | ✓ |
@@ -74,6 +75,7 @@ impl<L> Amp<L> {
 #[derive(Debug)]
 pub struct AmpBuilder<L, N = U1, S = Fresh> {
     properties: Properties,
+    keep_fp32: Vec<String>,
     _types: PhantomData<(L, N, S)>,
 }
 
@@ -117,6 +119,23 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
         self.with(|p| p.keep_batchnorm_fp32 = Some(keep))
     }
 
+    /// Keeps the variables under these paths in FP32 while the rest of the model is cast: `"head"`
+    /// stands for `head.weight` and `head.norm.bias`, not for `header.weight`. Default: none.
+    ///
+    /// For norms other than batch norm, which take 16-bit inputs with FP32 weights; a linear layer
+    /// or a convolution that is kept needs FP32 inputs, which the model's own code has to cast.
+    pub fn keep_fp32<P: Into<String>>(
+        self,
+        paths: impl IntoIterator<Item = P>,
+    ) -> AmpBuilder<L, N, SetKeepFp32<S>>
+    where
+        L: AllowsKeepFp32,
+        S::KeepFp32: Unset<option::keep_fp32>,
+    {
+        let keep_fp32 = paths.into_iter().map(Into::into).collect();
+        AmpBuilder { keep_fp32, ..self.with(|_| ()) }
+    }
+
     /// Keeps FP32 copies of the 16-bit weights, which the optimizer updates. Default: true at
     /// `O2`, false at `O3`.
     pub fn master_weights(self, on: bool) -> AmpBuilder<L, N, SetMasterWeights<S>>
@@ -131,7 +150,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
     ///
     /// Default: dynamic at `O1` and `O2` with `f16`, else a static 1. Each of
     /// [`num_losses`](Self::num_losses) losses starts with a scale of its own.
-    pub fn loss_scale(self, scale: impl Into<LossScale>) -> AmpBuilder<L, N, SetLossScale<S>>
+    pub fn loss_scale(self, scale: impl LossScaleSetting) -> AmpBuilder<L, N, SetLossScale<S>>
     where
         S::LossScale: Unset<option::loss_scale>,
     {
@@ -174,8 +193,8 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
     }
 
     fn with<N2, S2>(self, change: impl FnOnce(&mut Properties)) -> AmpBuilder<L, N2, S2> {
-        let mut properties = self.properties;
+        let Self { mut properties, keep_fp32, .. } = self;
         change(&mut properties);
-        AmpBuilder { properties, _types: PhantomData }
+        AmpBuilder { properties, keep_fp32, _types: PhantomData }
     }
 }

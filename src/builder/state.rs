@@ -54,6 +54,7 @@ states! {
     CastModelType => SetCastModelType,
     PatchTorchFunctions => SetPatchTorchFunctions,
     KeepBatchnormFp32 => SetKeepBatchnormFp32,
+    KeepFp32 => SetKeepFp32,
     MasterWeights => SetMasterWeights,
     LossScale => SetLossScale,
     NumLosses => SetNumLosses,
@@ -69,6 +70,7 @@ impl State for FromConfig {
     type CastModelType = AlreadySet;
     type PatchTorchFunctions = AlreadySet;
     type KeepBatchnormFp32 = AlreadySet;
+    type KeepFp32 = AlreadySet;
     type MasterWeights = AlreadySet;
     type LossScale = AlreadySet;
     type NumLosses = NotSet;

@@ -57,6 +57,11 @@ impl Properties {
         self.weight_kind().is_some() && self.master_weights == Some(true)
     }
 
+    /// The loss scale that counts.
+    pub(crate) fn effective_loss_scale(&self) -> LossScale {
+        if self.enabled { self.loss_scale } else { LossScale::ONE }
+    }
+
     /// Whether a step is plain `tch`: no scaling and no check of the gradients.
     pub(crate) fn plain_step(&self) -> bool {
         !self.enabled || (self.opt_level == AnyLevel::O0 && self.loss_scale == LossScale::ONE)

@@ -55,6 +55,9 @@ pub struct AmpConfig {
     /// See [`AmpBuilder::keep_batchnorm_fp32`](crate::builder::AmpBuilder::keep_batchnorm_fp32).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_batchnorm_fp32: Option<bool>,
+    /// See [`AmpBuilder::keep_fp32`](crate::builder::AmpBuilder::keep_fp32).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_fp32: Vec<String>,
     /// See [`AmpBuilder::master_weights`](crate::builder::AmpBuilder::master_weights).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master_weights: Option<bool>,
@@ -103,6 +106,7 @@ impl AmpConfig {
         };
         refused(self.patch_torch_functions.is_some(), "patch_torch_functions")?;
         refused(self.keep_batchnorm_fp32.is_some(), "keep_batchnorm_fp32")?;
+        refused(!self.keep_fp32.is_empty(), "keep_fp32")?;
         refused(self.master_weights.is_some(), "master_weights")?;
         if let Some(dtype) = self.cast_model_type {
             let weights = defaults.cast_model_type.unwrap_or(Kind::Float);
@@ -322,6 +326,9 @@ fn advice(option: &str, level: AnyLevel) -> String {
         "keep_batchnorm_fp32" => format!(
             "`{level}` does not cast the model, so batch norm keeps its FP32 weights: remove this \
              option"
+        ),
+        "keep_fp32" => format!(
+            "`{level}` does not cast the model, so all of it stays in FP32: remove this option"
         ),
         "master_weights" => format!(
             "`{level}` leaves the weights in FP32, so it has no master weights: remove this \

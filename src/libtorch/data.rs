@@ -61,8 +61,7 @@ fn data<T: Element>(tensor: &Tensor, write: bool) -> Option<(*mut T, usize)> {
     let (mut data, mut len) = (ptr::null_mut::<c_void>(), 0);
     // SAFETY: all three pointers are valid for the call; the shim checks the tensor and writes the
     // other two only for an array of the type with code `T::DTYPE`.
-    let found =
-        unsafe { ffi::tch_amp_data(tensor.as_ptr(), T::DTYPE, write, &mut data, &mut len) };
+    let found = unsafe { ffi::tch_amp_data(tensor.as_ptr(), T::DTYPE, write, &mut data, &mut len) };
     let data = data.cast::<T>();
     match found {
         true if len == 0 => Some((ptr::dangling_mut(), 0)),
@@ -77,4 +76,94 @@ mod sealed {
     impl Element for f32 {}
     impl Element for f64 {}
     impl Element for half::bf16 {}
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    fn counted(kind: Kind) -> Tensor {
+        Tensor::arange(6, (Kind::Float, Device::Cpu)).to_kind(kind).view([2, 3])
+    }
+
+    fn as_f64<T: Element + Into<f64>>(tensor: &Tensor) -> Vec<f64> {
+        slice::<T>(tensor).unwrap().iter().map(|&x| x.into()).collect()
+    }
+
+    #[test]
+    fn elements_of_each_type_are_seen_in_row_major_order() {
+        let expected = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(as_f64::<f32>(&counted(Kind::Float)), expected);
+        assert_eq!(as_f64::<f64>(&counted(Kind::Double)), expected);
+        assert_eq!(as_f64::<f16>(&counted(Kind::Half)), expected);
+        assert_eq!(as_f64::<bf16>(&counted(Kind::BFloat16)), expected);
+    }
+
+    #[test]
+    fn a_contiguous_part_starts_at_its_own_elements() {
+        assert_eq!(slice::<f32>(&counted(Kind::Float).get(1)).unwrap(), [3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn writes_reach_the_tensor() {
+        let mut tensor = counted(Kind::BFloat16);
+        slice_mut::<bf16>(&mut tensor).unwrap().fill(bf16::from_f32(1.5));
+        assert_eq!(tensor.sum(Kind::Float).double_value(&[]), 9.0);
+    }
+
+    #[test]
+    fn a_tensor_of_another_type_has_no_slice() {
+        assert!(slice::<f16>(&counted(Kind::BFloat16)).is_none());
+        assert!(slice::<bf16>(&counted(Kind::Half)).is_none());
+        assert!(slice::<f32>(&counted(Kind::Int)).is_none());
+        assert!(slice_mut::<f32>(&mut counted(Kind::Double)).is_none());
+    }
+
+    #[test]
+    fn a_tensor_with_gaps_or_another_order_has_no_slice() {
+        let tensor = counted(Kind::Float);
+        assert!(slice::<f32>(&tensor.tr()).is_none());
+        assert!(slice::<f32>(&tensor.select(1, 0)).is_none());
+        assert!(slice::<f32>(&tensor.get(0).expand([4, 3], false)).is_none());
+        assert!(slice_mut::<f32>(&mut tensor.tr()).is_none());
+    }
+
+    #[test]
+    fn tensors_that_are_no_arrays_have_no_slice() {
+        assert!(slice::<f32>(&Tensor::new()).is_none());
+        assert!(slice::<f32>(&counted(Kind::Float).to_sparse(None, None::<i64>, None)).is_none());
+        let options = (Kind::Float, Device::Cpu);
+        assert!(slice::<f32>(&Tensor::internal_efficientzerotensor([2], options)).is_none());
+        let conjugated = Tensor::zeros([1], (Kind::ComplexFloat, Device::Cpu)).conj().imag();
+        assert!(slice::<f32>(&conjugated).is_none());
+    }
+
+    #[test]
+    fn an_empty_tensor_has_an_empty_slice() {
+        let mut empty = Tensor::empty([0, 3], (Kind::Float, Device::Cpu));
+        assert!(slice::<f32>(&empty).unwrap().is_empty());
+        assert!(slice_mut::<f32>(&mut empty).unwrap().is_empty());
+    }
+
+    #[test]
+    fn autograd_notices_a_write() {
+        let weight = counted(Kind::Float).set_requires_grad(true);
+        let loss = (&weight * &weight).sum(Kind::Float);
+        let mut handle = weight.shallow_clone();
+        slice_mut::<f32>(&mut handle).unwrap().fill(0.0);
+        let error = loss.f_backward().unwrap_err().to_string();
+        assert!(error.contains("modified by an inplace operation"), "{error}");
+    }
+
+    #[test]
+    fn autograd_does_not_mind_a_read() {
+        let weight = counted(Kind::Float).set_requires_grad(true);
+        let loss = (&weight * &weight).sum(Kind::Float);
+        assert_eq!(slice::<f32>(&weight).unwrap().len(), 6);
+        loss.backward();
+        assert_eq!(slice::<f32>(&weight.grad()).unwrap(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+    }
 }

@@ -172,15 +172,15 @@ constexpr Entry MIXED_TYPES[] = {
     {Policy::Promote, "index_add"},
     {Policy::Promote, "index_copy"},
     {Policy::Promote, "masked_scatter"},
+    {Policy::Promote, "scatter.reduce"},
     {Policy::Promote, "scatter.src"},
-    {Policy::Promote, "scatter_reduce.two"},
     {Policy::IntoFirst, "index_add_"},
     {Policy::IntoFirst, "index_copy_"},
     {Policy::IntoFirst, "index_put_"},
     {Policy::IntoFirst, "masked_scatter_"},
+    {Policy::IntoFirst, "scatter_.reduce"},
     {Policy::IntoFirst, "scatter_.src"},
     {Policy::IntoFirst, "scatter_add_"},
-    {Policy::IntoFirst, "scatter_reduce_.two"},
 };
 
 } // namespace tch_amp

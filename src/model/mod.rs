@@ -44,13 +44,15 @@ impl<L: OptLevel, M> AmpModel<L, M> {
     pub(crate) fn check(
         store: &VarStore,
         properties: &Properties,
+        keep_fp32: &[String],
     ) -> Result<Vec<Variable>, BuildError> {
         let device = store.device();
         if device == Device::Vulkan {
             return Err(BuildError::Device { device });
         }
         region(device, properties)?;
-        let variables = variables::list(store);
+        let mut variables = variables::list(store);
+        variables::keep_fp32(&mut variables, properties, keep_fp32)?;
         for variable in &variables {
             let kind = variable.tensor.f_kind()?;
             let floating = matches!(kind, Kind::Half | Kind::BFloat16 | Kind::Double);

@@ -8,7 +8,7 @@ use tch::{
 };
 
 use super::batch_norm;
-use crate::{config::Properties, libtorch};
+use crate::{builder::BuildError, config::Properties, libtorch};
 
 /// One variable of a model.
 #[derive(Debug)]
@@ -19,15 +19,16 @@ pub struct Variable {
     pub(crate) group: Option<usize>,
     /// Whether it is one of the tensors of a batch-norm layer.
     pub(crate) batch_norm: bool,
+    /// Whether it stays in FP32 when the model is cast.
+    pub(crate) keep_fp32: bool,
 }
 
 impl Variable {
     /// The type that the variable has once the model is cast.
     pub(crate) fn kind_after(&self, properties: &Properties) -> Kind {
         let kind = self.tensor.kind();
-        let kept = self.batch_norm && properties.keep_batchnorm_fp32 == Some(true);
         match properties.weight_kind() {
-            Some(low) if kind == Kind::Float && !kept => low,
+            Some(low) if kind == Kind::Float && !self.keep_fp32 => low,
             _ => kind,
         }
     }
@@ -55,7 +56,7 @@ pub(super) fn list(store: &VarStore) -> Vec<Variable> {
         if buffers.iter().all(|known| libtorch::tensor_id(&known.tensor) != id) {
             let batch_norm = batch_norms.contains(name.as_str());
             let (name, tensor) = (name.clone(), tensor.shallow_clone());
-            buffers.push(Variable { name, tensor, group: None, batch_norm });
+            buffers.push(Variable { name, tensor, group: None, batch_norm, keep_fp32: false });
         }
     }
     let mut list = Vec::with_capacity(buffers.len());
@@ -68,6 +69,30 @@ pub(super) fn list(store: &VarStore) -> Vec<Variable> {
     }
     list.extend(buffers);
     list
+}
+
+/// Marks the variables that stay in FP32: batch norm's where the level keeps it, and those under
+/// the given paths.
+pub(super) fn keep_fp32(
+    variables: &mut [Variable],
+    properties: &Properties,
+    paths: &[String],
+) -> Result<(), BuildError> {
+    let batch_norm = properties.keep_batchnorm_fp32 == Some(true);
+    for variable in variables.iter_mut() {
+        variable.keep_fp32 = variable.batch_norm && batch_norm;
+    }
+    for path in paths {
+        let under = |name: &str| {
+            name.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let mut found = variables.iter_mut().filter(|variable| under(&variable.name)).peekable();
+        if found.peek().is_none() {
+            return Err(BuildError::UnknownPath { path: path.clone() });
+        }
+        found.for_each(|variable| variable.keep_fp32 = true);
+    }
+    Ok(())
 }
 
 /// Notices variables that were added to a VarStore after `build`.

@@ -8,6 +8,8 @@
 mod cpu;
 mod rule;
 mod tensor_ops;
+#[cfg(test)]
+mod tests;
 
 use tch::{Device, TchError, Tensor};
 

@@ -13,6 +13,7 @@ use crate::{builder::BuildError, model::Variable};
 )]
 pub trait Optimizer: Engine {}
 
+#[diagnostic::do_not_recommend]
 impl<E: Engine> Optimizer for E {}
 
 /// The crate's side of [`Optimizer`]; it cannot be named outside, which seals the trait.

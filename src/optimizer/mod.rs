@@ -63,7 +63,7 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
         Self {
             optimizer,
             params,
-            scalers: vec![Scaler::new(properties.loss_scale); N::USIZE],
+            scalers: vec![Scaler::new(properties.effective_loss_scale()); N::USIZE],
             properties,
             running_stats: model.running_stats(),
             variable_count: model.variable_count(),

@@ -29,6 +29,7 @@ impl Static {
     ///
     /// When `scale` is not a finite, positive, normal FP32 number; in a `const` that is a compile
     /// error. [`TryFrom`] is the form for values known at run time.
+    #[track_caller]
     pub const fn new(scale: f64) -> Self {
         assert!(is_scale(scale), "a static loss scale must be finite and greater than zero");
         Self { scale: scale as f32 as f64, skip_limit: None }
@@ -123,6 +124,7 @@ impl Dynamic {
     /// # Panics
     ///
     /// When `scale` is not a finite, positive, normal FP32 number.
+    #[track_caller]
     pub const fn init_scale(mut self, scale: f64) -> Self {
         assert!(is_scale(scale), "init_scale must be finite and greater than zero");
         self.init_scale = scale as f32 as f64;
@@ -134,6 +136,7 @@ impl Dynamic {
     /// # Panics
     ///
     /// Unless `factor` is finite and greater than 1.
+    #[track_caller]
     pub const fn growth_factor(mut self, factor: f64) -> Self {
         assert!(factor > 1.0 && factor.is_finite(), "growth_factor must be greater than 1");
         self.growth_factor = factor;
@@ -145,6 +148,7 @@ impl Dynamic {
     /// # Panics
     ///
     /// Unless `factor` lies between 0 and 1.
+    #[track_caller]
     pub const fn backoff_factor(mut self, factor: f64) -> Self {
         assert!(factor > 0.0 && factor < 1.0, "backoff_factor must lie between 0 and 1");
         self.backoff_factor = factor;
@@ -156,6 +160,7 @@ impl Dynamic {
     /// # Panics
     ///
     /// When `steps` is 0.
+    #[track_caller]
     pub const fn growth_interval(mut self, steps: u32) -> Self {
         assert!(steps > 0, "growth_interval must be at least 1");
         self.growth_interval = steps;
@@ -170,6 +175,7 @@ impl Dynamic {
     /// # Panics
     ///
     /// When `overflows` is 0.
+    #[track_caller]
     pub const fn hysteresis(mut self, overflows: u32) -> Self {
         assert!(overflows > 0, "hysteresis must be at least 1");
         self.hysteresis = overflows;
@@ -182,6 +188,7 @@ impl Dynamic {
     ///
     /// Unless `min` is a positive, normal FP32 number and at most the ceiling. To raise both, raise
     /// the ceiling first.
+    #[track_caller]
     pub const fn min_loss_scale(mut self, min: f64) -> Self {
         assert!(
             is_scale(min) && min <= self.max,
@@ -197,6 +204,7 @@ impl Dynamic {
     ///
     /// Unless `max` is a finite FP32 number and at least the floor. To lower both, lower the floor
     /// first.
+    #[track_caller]
     pub const fn max_loss_scale(mut self, max: f64) -> Self {
         assert!(
             is_scale(max) && max >= self.min,

@@ -15,6 +15,7 @@ pub struct Scaler {
     overflows_left: u32,
     skipped: u64,
     skipped_in_a_row: u64,
+    stuck_in_a_row: u64,
 }
 
 impl Scaler {
@@ -24,7 +25,15 @@ impl Scaler {
             LossScale::Static(s) => (s.scale(), 1),
             LossScale::Dynamic(d) => (d.init_scale.clamp(d.min, d.max), d.hysteresis),
         };
-        Self { settings, scale, unskipped: 0, overflows_left, skipped: 0, skipped_in_a_row: 0 }
+        Self {
+            settings,
+            scale,
+            unskipped: 0,
+            overflows_left,
+            skipped: 0,
+            skipped_in_a_row: 0,
+            stuck_in_a_row: 0,
+        }
     }
 
     /// The settings.
@@ -52,6 +61,11 @@ impl Scaler {
         self.skipped_in_a_row
     }
 
+    /// Steps skipped in a row with a scale that could not go any lower.
+    pub const fn stuck_in_a_row(&self) -> u64 {
+        self.stuck_in_a_row
+    }
+
     /// Notes the end of a step: `overflow` tells whether this loss's gradients were not finite.
     pub fn update(&mut self, overflow: bool) {
         match (overflow, self.settings) {
@@ -59,6 +73,7 @@ impl Scaler {
                 self.unskipped = 0;
                 self.skipped += 1;
                 self.skipped_in_a_row += 1;
+                self.stuck_in_a_row = if self.at_floor() { self.stuck_in_a_row + 1 } else { 0 };
                 if let LossScale::Dynamic(d) = settings {
                     self.back_off(&d);
                 }
@@ -66,6 +81,7 @@ impl Scaler {
             (false, settings) => {
                 self.unskipped += 1;
                 self.skipped_in_a_row = 0;
+                self.stuck_in_a_row = 0;
                 if let LossScale::Dynamic(d) = settings {
                     self.overflows_left = d.hysteresis;
                     if self.unskipped >= u64::from(d.growth_interval) {
@@ -77,7 +93,7 @@ impl Scaler {
     }
 
     /// Whether the scale sits at its floor, or cannot move at all.
-    pub(crate) fn at_floor(&self) -> bool {
+    fn at_floor(&self) -> bool {
         match self.settings {
             LossScale::Static(_) => true,
             LossScale::Dynamic(d) => self.scale <= d.min,

@@ -24,6 +24,8 @@ pub(super) struct Gradients {
     factor: f64,
     /// The squared norm of the gradients in `sums`, before `factor`.
     squared_norm: Option<f64>,
+    /// Whether non-finite values are none of our business, as in plain `tch`.
+    plain: bool,
 }
 
 /// What is known of one loss's gradients: the first parameter with a non-finite one.
@@ -37,13 +39,14 @@ struct Latest {
 }
 
 impl Gradients {
-    pub(super) fn new(params: usize, losses: usize) -> Self {
+    pub(super) fn new(params: usize, losses: usize, plain: bool) -> Self {
         Self {
             latest: None,
             sums: std::iter::repeat_with(|| None).take(params).collect(),
             losses: vec![None; losses],
             factor: 1.0,
             squared_norm: None,
+            plain,
         }
     }
 
@@ -70,14 +73,13 @@ impl Gradients {
         Ok(())
     }
 
-    /// Divides by the scale and looks for non-finite values; `plain` gradients are taken as they
-    /// are.
-    pub(super) fn unscale(&mut self, plain: bool) -> Result<(), StepError> {
+    /// Divides by the scale and looks for non-finite values.
+    pub(super) fn unscale(&mut self) -> Result<(), StepError> {
         let single = self.sums.iter().all(Option::is_none);
         match self.latest.take() {
             Some(latest) if single => {
                 self.factor = 1.0 / latest.scale;
-                if !plain {
+                if !self.plain {
                     let check = multi_tensor::check(&latest.grads, self.factor as f32)?;
                     self.note(latest.loss, check);
                     // The check looked at the unscaled values, the norm here is of the scaled ones.
@@ -103,7 +105,7 @@ impl Gradients {
 
     fn note(&mut self, loss: usize, check: Check) {
         let finding = self.losses[loss].get_or_insert(None);
-        *finding = finding.or(check.non_finite);
+        *finding = finding.or(check.non_finite.filter(|_| !self.plain));
     }
 
     /// Whether no parameter has a gradient.

@@ -81,7 +81,7 @@ pub struct Step<'o, L: OptLevel, O: Optimizer, N: LossCount = U1, P = Scaled> {
 
 impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Step<'o, L, O, N> {
     pub(crate) fn new(opt: &'o mut AmpOptimizer<L, O, N>) -> Self {
-        let grads = Gradients::new(opt.params.len(), N::USIZE);
+        let grads = Gradients::new(opt.params.len(), N::USIZE, opt.properties.plain_step());
         Self { session: Session { opt, grads, ended: false }, _phase: PhantomData }
     }
 }
@@ -158,8 +158,7 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount, P> Step<'o, L, O, N, P> {
     where
         P: IsScaled,
     {
-        let plain = self.session.opt.properties.plain_step();
-        self.session.grads.unscale(plain)?;
+        self.session.grads.unscale()?;
         Ok(Step { session: self.session, _phase: PhantomData })
     }
 

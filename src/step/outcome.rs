@@ -66,12 +66,12 @@ impl PendingOutcome {
 
 /// Tells `tracing` of a skipped step, and ends training that only skips where a limit says so.
 pub(super) fn report(scaler: &Scaler, overflow: &Overflow) -> Result<(), StepError> {
-    let in_a_row = scaler.skipped_in_a_row();
+    let (in_a_row, stuck) = (scaler.skipped_in_a_row(), scaler.stuck_in_a_row());
     tracing::debug!(target: "tch_amp", "step skipped: {overflow}");
-    if scaler.at_floor() && in_a_row.is_power_of_two() {
+    if stuck.is_power_of_two() {
         tracing::warn!(
             target: "tch_amp",
-            "{in_a_row} step(s) in a row skipped, and the loss scale cannot go lower: {overflow}"
+            "{stuck} step(s) in a row skipped, and the loss scale cannot go lower: {overflow}"
         );
     }
     match scaler.settings().skip_limit() {

@@ -30,13 +30,17 @@ pub const LINALG: &[Case] = cases![Fp32;
     "linalg_inv_ex", [spd(3)], |t| Tensor::linalg_inv_ex(&t[0], true);
     "linalg_lstsq", [spd(3), u([3, 2])], |t| t[0].linalg_lstsq(&t[1], None, "gels");
     "linalg_matrix_rank", [spd(3)], |t| t[0].linalg_matrix_rank(1e-3, false);
-    "linalg_matrix_rank.atol_rtol_float", [spd(3)], |t| t[0].linalg_matrix_rank_atol_rtol_float(1e-3, 1e-3, false);
-    "linalg_matrix_rank.atol_rtol_tensor", [spd(3), u([1])], |t| t[0].linalg_matrix_rank_atol_rtol_tensor(Some(&t[1]), NONE, false);
-    "linalg_matrix_rank.tol_tensor", [spd(3), u([1])], |t| t[0].linalg_matrix_rank_tol_tensor(&t[1], false);
+    "linalg_matrix_rank.atol_rtol_float", [spd(3)],
+        |t| t[0].linalg_matrix_rank_atol_rtol_float(1e-3, 1e-3, false);
+    "linalg_matrix_rank.atol_rtol_tensor", [spd(3), u([])],
+        |t| t[0].linalg_matrix_rank_atol_rtol_tensor(Some(&t[1]), NONE, false);
+    "linalg_matrix_rank.tol_tensor", [spd(3), u([])],
+        |t| t[0].linalg_matrix_rank_tol_tensor(&t[1], false);
     "linalg_qr", [spd(3)], |t| Tensor::linalg_qr(&t[0], "reduced");
     "linalg_solve", [spd(3), u([3, 2])], |t| Tensor::linalg_solve(&t[0], &t[1], true);
     "linalg_tensorinv", [spd(4).view([2, 2, 4])], |t| t[0].linalg_tensorinv(2);
-    "linalg_tensorsolve", [spd(4).view([2, 2, 4]), u([2, 2])], |t| t[0].linalg_tensorsolve(&t[1], WHOLE);
+    "linalg_tensorsolve", [spd(4).view([2, 2, 4]), u([2, 2])],
+        |t| t[0].linalg_tensorsolve(&t[1], WHOLE);
     "lu_solve", [u([3, 2]), spd(3)], |t| t[0].lu_solve(&t[1], &pivots());
     "orgqr", [u([4, 3]), u([3])], |t| t[0].orgqr(&t[1]);
     "ormqr", [u([4, 3]), u([3]), u([4, 2])], |t| t[0].ormqr(&t[1], &t[2], true, false);
@@ -67,6 +71,7 @@ pub const FFT: &[Case] = cases![Fp32;
     "quantile", [u([3, 4]), u([2])], |t| t[0].quantile(&t[1], 1, false, "linear");
     "quantile.scalar", [u([3, 4])], |t| t[0].quantile_scalar(0.3, 1, false, "linear");
     "stft", [u([2, 16]), u([8])], |t| t[0].stft(8, 4, 8, Some(&t[1]), false, true, true, false);
-    "stft.center", [u([2, 16]), u([8])], |t| t[0].stft_center(8, 4, 8, Some(&t[1]), true, "reflect", false, true, true, false);
+    "stft.center", [u([2, 16]), u([8])],
+        |t| t[0].stft_center(8, 4, 8, Some(&t[1]), false, "reflect", false, true, true, false);
     "view_as_complex", [u([3, 2])], |t| t[0].view_as_complex();
 ];

@@ -58,7 +58,7 @@ pub const CPU: [&str; 127] = [
 ];
 
 /// The operations without a case, and why.
-pub const WITHOUT_CASE: [(&str, &str); 12] = [
+pub const WITHOUT_CASE: [(&str, &str); 13] = [
     ("_scaled_dot_product_flash_attention", "exists on CUDA only"),
     ("_thnn_fused_gru_cell", "exists on CUDA only"),
     ("_thnn_fused_lstm_cell", "exists on CUDA only"),
@@ -69,6 +69,7 @@ pub const WITHOUT_CASE: [(&str, &str); 12] = [
     ("linalg_svd", "tch cannot leave out `driver`, which the CPU refuses"),
     ("linalg_svdvals", "tch cannot leave out `driver`, which the CPU refuses"),
     ("linalg_vector_norm", "tch has no binding"),
+    ("mkldnn_rnn_layer", "only some CPUs have it in 16 bits; `lstm` uses it where it can"),
     ("multi_margin_loss", "tch has no binding"),
     ("multilabel_margin_loss_forward", "tch has no binding"),
 ];

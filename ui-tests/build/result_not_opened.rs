@@ -1,8 +1,10 @@
-// Apex: raises from `initialize`, so there is no result to forget.
-use tch_amp::{Amp, AmpConfig, O2};
+// Apex: raises from `initialize`, so that there is no result to open.
+use tch::nn::{ModuleT, Sequential, VarStore};
+use tch_amp::{Amp, O2, optim::AdamW};
 
-fn prepare(config: &AmpConfig) {
-    let _ = Amp::<O2>::from_config(config).properties();
+fn prepare(net: (VarStore, Sequential)) -> impl ModuleT {
+    let (model, _opt) = Amp::<O2>::builder().build(net, AdamW::new(1e-3));
+    model
 }
 
 fn main() {}

@@ -2,9 +2,6 @@
 use tch_amp::{AmpConfig, AnyLevel};
 
 fn main() {
-    let _ = AmpConfig {
-        opt_level: AnyLevel::O2,
-        loss_scaling: Some(128.0),
-        ..AmpConfig::default()
-    };
+    let _ =
+        AmpConfig { opt_level: AnyLevel::O2, loss_scaling: Some(128.0), ..AmpConfig::default() };
 }

@@ -1,5 +1,5 @@
 // Apex: `initialize(opt_level=level, master_weights=True)` fails only in the run whose level is O1.
-use tch::{nn::VarStore, nn::Sequential};
+use tch::{nn::Sequential, nn::VarStore};
 use tch_amp::{Amp, AmpModel, AmpOptimizer, BuildError, OptLevel, optim::AdamW};
 
 type Built<L> = (AmpModel<L, Sequential>, AmpOptimizer<L, AdamW>);

@@ -2,5 +2,5 @@
 use tch_amp::Amp;
 
 fn main() {
-    let _ = Amp::builder();
+    let _ = Amp::builder().enabled(true);
 }

@@ -32,9 +32,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     })?;
     step("ui-tests", || test::ui(workspace).run())?;
     let libtorch = step("libtorch", || Libtorch::ensure(workspace, Build::Cpu))?;
-    step("examples", || {
-        cargo("build --release --examples").with(&libtorch).run()
-    })?;
+    step("examples", || cargo("build --release --examples").with(&libtorch).run())?;
     step("short demo", || cargo(SHORT_DEMO).with(&libtorch).run())?;
     let summary = step("tests", || test::library(workspace, &libtorch).run_tests())?;
 

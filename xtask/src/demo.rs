@@ -29,16 +29,11 @@ pub(crate) fn run(
         cargo = cargo.arg("--json").arg(file);
     }
     cargo = cargo.arg("--plots").arg(&plots);
-    cargo = rest
-        .iter()
-        .fold(cargo, |cargo, argument| cargo.arg(argument));
+    cargo = rest.iter().fold(cargo, |cargo, argument| cargo.arg(argument));
     let status = cargo.status()?;
     if status.success() {
         return Ok(ExitCode::SUCCESS);
     }
-    let code = status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(1);
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Ok(ExitCode::from(code))
 }

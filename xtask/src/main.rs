@@ -75,11 +75,7 @@ struct DemoArgs {
     #[command(flatten)]
     build: BuildArgs,
     /// Further arguments for the example `mnist`; the options above go before them
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "ARGS"
-    )]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     rest: Vec<String>,
 }
 
@@ -132,12 +128,9 @@ mod tests {
 
     #[test]
     fn the_demo_passes_unknown_options_on() {
-        let cli = Cli::parse_from([
-            "xtask", "demo", "--json", "out.json", "--cuda", "--epochs", "3",
-        ]);
-        let Command::Demo(args) = cli.command else {
-            panic!("not the demo: {cli:?}")
-        };
+        let cli =
+            Cli::parse_from(["xtask", "demo", "--json", "out.json", "--cuda", "--epochs", "3"]);
+        let Command::Demo(args) = cli.command else { panic!("not the demo: {cli:?}") };
         assert_eq!(args.json, Some(PathBuf::from("out.json")));
         assert!(args.build.cuda);
         assert_eq!(args.rest, ["--epochs", "3"]);

@@ -25,18 +25,17 @@ impl Cargo {
     /// Prepares `cargo <arguments>` in the root folder; `arguments` are parted at blanks.
     pub(crate) fn new(workspace: &Workspace, arguments: &str) -> Self {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command
-            .current_dir(workspace.root())
-            .args(arguments.split_whitespace());
-        Self {
-            command,
-            shown: format!("cargo {arguments}"),
-        }
+        command.current_dir(workspace.root()).args(arguments.split_whitespace());
+        Self { command, shown: format!("cargo {arguments}") }
     }
 
     /// Prepares a command that needs no libtorch, with a build folder of its own.
+    ///
+    /// Nothing of what it builds runs for long, so nothing is optimised.
     pub(crate) fn doc_only(workspace: &Workspace, arguments: &str) -> Self {
-        Self::new(workspace, arguments).env("CARGO_TARGET_DIR", workspace.doc_only_target())
+        Self::new(workspace, arguments)
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+            .env("CARGO_TARGET_DIR", workspace.doc_only_target())
     }
 
     /// Adds one argument as it is.
@@ -69,9 +68,7 @@ impl Cargo {
     /// Runs the command to its end and returns how it ended.
     pub(crate) fn status(&mut self) -> Result<ExitStatus> {
         eprintln!("$ {}", self.shown);
-        self.command
-            .status()
-            .with_context(|| format!("`{}` could not be started", self.shown))
+        self.command.status().with_context(|| format!("`{}` could not be started", self.shown))
     }
 
     /// Runs the command and fails when it does.
@@ -97,9 +94,8 @@ impl Cargo {
                 }
             }
         }
-        let status = child
-            .wait()
-            .with_context(|| format!("`{}` could not be waited for", self.shown))?;
+        let status =
+            child.wait().with_context(|| format!("`{}` could not be waited for", self.shown))?;
         self.succeeded(status)?;
         Ok(held.summary)
     }
@@ -149,11 +145,8 @@ mod tests {
         ];
         let last = ["test result: ok. 2 passed", "", "all doctests ran in 0.1s"];
         let mut held = HeldSummary::default();
-        let printed: Vec<String> = lines
-            .iter()
-            .chain(&last)
-            .flat_map(|line| held.pass((*line).to_owned()))
-            .collect();
+        let printed: Vec<String> =
+            lines.iter().chain(&last).flat_map(|line| held.pass((*line).to_owned())).collect();
         let expected = [
             "running 1 test",
             "test a ... ok",

@@ -21,11 +21,7 @@ pub(super) fn root() -> Result<PathBuf> {
 /// Returns the cache folder by the rules of the operating system: `~/Library/Caches` on macOS; elsewhere the XDG
 /// base directories, where a relative `XDG_CACHE_HOME` counts as not set.
 fn root_for(os: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name| {
-        variable(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = match os {
         "macos" => absolute("HOME").map(|home| home.join("Library/Caches")),
         _ => {
@@ -82,24 +78,15 @@ mod tests {
 
     fn root_with(os: &str, variables: &[(&str, &str)]) -> Option<PathBuf> {
         root_for(os, |name| {
-            variables
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| value.into())
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
         })
     }
 
     #[test]
     fn linux_keeps_it_in_the_xdg_cache() {
         let both = [("HOME", "/home/ada"), ("XDG_CACHE_HOME", "/scratch")];
-        assert_eq!(
-            root_with("linux", &both),
-            Some(PathBuf::from("/scratch/tch-amp"))
-        );
-        assert_eq!(
-            root_with("linux", &both[..1]),
-            Some(PathBuf::from("/home/ada/.cache/tch-amp"))
-        );
+        assert_eq!(root_with("linux", &both), Some(PathBuf::from("/scratch/tch-amp")));
+        assert_eq!(root_with("linux", &both[..1]), Some(PathBuf::from("/home/ada/.cache/tch-amp")));
     }
 
     #[test]
@@ -116,14 +103,8 @@ mod tests {
 
     #[test]
     fn macos_keeps_it_in_library_caches() {
-        let root = root_with(
-            "macos",
-            &[("HOME", "/Users/ada"), ("XDG_CACHE_HOME", "/scratch")],
-        );
-        assert_eq!(
-            root,
-            Some(PathBuf::from("/Users/ada/Library/Caches/tch-amp"))
-        );
+        let root = root_with("macos", &[("HOME", "/Users/ada"), ("XDG_CACHE_HOME", "/scratch")]);
+        assert_eq!(root, Some(PathBuf::from("/Users/ada/Library/Caches/tch-amp")));
     }
 
     #[test]

@@ -9,29 +9,20 @@ use anyhow::{Context, Result};
 ///
 /// `force = false` leaves the last word to a `LIBTORCH` in the user's environment.
 pub(super) fn text(folder: &str) -> String {
-    format!(
-        "[env]\nLIBTORCH = {{ value = {}, force = false }}\n",
-        quoted(folder)
-    )
+    format!("[env]\nLIBTORCH = {{ value = {}, force = false }}\n", quoted(folder))
 }
 
 /// Writes the file, unless it already says the same.
 pub(super) fn write(file: &Path, folder: &Path) -> Result<()> {
     let folder = folder.to_str().with_context(|| {
-        format!(
-            "{} is not UTF-8, which cargo's configuration needs",
-            folder.display()
-        )
+        format!("{} is not UTF-8, which cargo's configuration needs", folder.display())
     })?;
     let text = text(folder);
     if fs::read_to_string(file).is_ok_and(|present| present == text) {
         return Ok(());
     }
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    eprintln!(
-        "plain cargo commands find libtorch from now on: {} says where",
-        file.display()
-    );
+    eprintln!("plain cargo commands find libtorch from now on: {} says where", file.display());
     Ok(())
 }
 

@@ -43,11 +43,7 @@ fn sha256(file: &Path) -> io::Result<String> {
         let read = bytes.len();
         reader.consume(read);
     }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -97,11 +97,7 @@ mod tests {
         let (file, times) = served(folder.path(), &["ab", "abc"]);
         assert_eq!(fs::read_to_string(file.unwrap()).unwrap(), "abc");
         assert_eq!(times, 2);
-        assert_eq!(
-            fs::read_dir(folder.path()).unwrap().count(),
-            1,
-            "only the wheel is left"
-        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the wheel is left");
     }
 
     #[test]

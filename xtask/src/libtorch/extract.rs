@@ -20,10 +20,7 @@ pub(super) fn unpack(wheel: &Wheel, archive: &Path, folder: &Path) -> Result<()>
     let mut bytes = 0;
     for index in 0..archive.len() {
         let member = archive.by_index_raw(index).with_context(damaged)?;
-        if let Some(destination) = wheel
-            .keeps
-            .destination(&member.name().with_context(damaged)?)
-        {
+        if let Some(destination) = wheel.keeps.destination(&member.name().with_context(damaged)?) {
             kept.push((index, folder.join(destination)));
             bytes += member.size();
         }

@@ -14,13 +14,8 @@ use super::{Build, download, extract, manifest, pins, source};
 /// Makes sure that `folder` holds the libtorch of this machine.
 pub(super) fn ensure(folder: &Path, build: Build) -> Result<()> {
     // The wheels are linked against glibc.
-    let offered = (!cfg!(target_env = "musl"))
-        .then(|| pins::wheels_for(build, OS, ARCH))
-        .flatten();
-    let filling = Filling {
-        folder,
-        wheels: offered.ok_or_else(|| source::not_offered(build))?,
-    };
+    let offered = (!cfg!(target_env = "musl")).then(|| pins::wheels_for(build, OS, ARCH)).flatten();
+    let filling = Filling { folder, wheels: offered.ok_or_else(|| source::not_offered(build))? };
     if filling.is_done() {
         return Ok(());
     }
@@ -98,10 +93,7 @@ impl Filling<'_> {
         let Ok(entries) = fs::read_dir(working.join("wheels")) else {
             return Ok(());
         };
-        for entry in entries
-            .filter_map(Result::ok)
-            .filter(|entry| entry.path().is_dir())
-        {
+        for entry in entries.filter_map(Result::ok).filter(|entry| entry.path().is_dir()) {
             remove(&entry.path())?;
         }
         Ok(())
@@ -145,10 +137,7 @@ mod tests {
     fn torch() -> (Vec<u8>, Wheel) {
         let mut archive = ZipWriter::new(std::io::Cursor::new(Vec::new()));
         for (name, text) in [
-            (
-                "torch/include/torch/csrc/api/include/torch/torch.h",
-                "#pragma once",
-            ),
+            ("torch/include/torch/csrc/api/include/torch/torch.h", "#pragma once"),
             ("torch/lib/libtorch_cpu.so", "machine code"),
             ("torch/lib/libtorch_python.so", "not wanted"),
         ] {
@@ -162,10 +151,8 @@ mod tests {
 
     /// Returns a pin for these bytes.
     fn pin(bytes: &[u8]) -> Wheel {
-        let sha256: String = Sha256::digest(bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let sha256: String =
+            Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         Wheel {
             file: "torch-2.13.0-cp312-cp312-any.whl",
             sha256: sha256.leak(),
@@ -183,22 +170,13 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch-2.13.0-cpu");
         let (bytes, wheel) = torch();
-        let filling = Filling {
-            folder: &folder,
-            wheels: &[wheel],
-        };
+        let filling = Filling { folder: &folder, wheels: &[wheel] };
 
         filling.run(&mut serve(&bytes)).unwrap();
 
         assert!(filling.is_done());
-        assert_eq!(
-            fs::read_to_string(folder.join(HEADER)).unwrap(),
-            "#pragma once"
-        );
-        assert_eq!(
-            fs::read_to_string(folder.join("lib/libtorch.so")).unwrap(),
-            "machine code"
-        );
+        assert_eq!(fs::read_to_string(folder.join(HEADER)).unwrap(), "#pragma once");
+        assert_eq!(fs::read_to_string(folder.join("lib/libtorch.so")).unwrap(), "machine code");
         assert!(!folder.join("lib/libtorch_python.so").exists());
         assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 1);
     }
@@ -208,23 +186,14 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
-        let second = Wheel {
-            file: "second-1.0-py3-none-any.whl",
-            ..wheel
-        };
-        let filling = Filling {
-            folder: &folder,
-            wheels: &[wheel, second],
-        };
+        let second = Wheel { file: "second-1.0-py3-none-any.whl", ..wheel };
+        let filling = Filling { folder: &folder, wheels: &[wheel, second] };
 
         let mut first_only = |wheel: &Wheel, into: &Path| match wheel.file {
             "second-1.0-py3-none-any.whl" => bail!("no network"),
             file => Ok(fs::write(into.join(file), &bytes)?),
         };
-        assert_eq!(
-            filling.run(&mut first_only).unwrap_err().to_string(),
-            "no network"
-        );
+        assert_eq!(filling.run(&mut first_only).unwrap_err().to_string(), "no network");
         assert!(!folder.exists());
 
         let mut second_only = |wheel: &Wheel, into: &Path| match wheel.file {
@@ -240,10 +209,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
-        let filling = Filling {
-            folder: &folder,
-            wheels: &[wheel],
-        };
+        let filling = Filling { folder: &folder, wheels: &[wheel] };
         let tree = filling.working_folder().join("tree");
         fs::create_dir_all(tree.join("lib")).unwrap();
         fs::write(tree.join("lib/libhalf.so"), "half").unwrap();
@@ -263,15 +229,9 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (mut bytes, _) = torch();
-        let machine_code = bytes
-            .windows(12)
-            .position(|window| window == b"machine code")
-            .unwrap();
+        let machine_code = bytes.windows(12).position(|window| window == b"machine code").unwrap();
         bytes[machine_code] = b'M';
-        let filling = Filling {
-            folder: &folder,
-            wheels: &[pin(&bytes)],
-        };
+        let filling = Filling { folder: &folder, wheels: &[pin(&bytes)] };
 
         assert!(filling.run(&mut serve(&bytes)).is_err());
 
@@ -284,10 +244,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
-        let filling = Filling {
-            folder: &folder,
-            wheels: &[wheel],
-        };
+        let filling = Filling { folder: &folder, wheels: &[wheel] };
         filling.run(&mut serve(&bytes)).unwrap();
         fs::remove_file(folder.join("lib/libtorch_cpu.so")).unwrap();
         assert!(!filling.is_done());
@@ -303,10 +260,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
-        let filling = Filling {
-            folder: &folder,
-            wheels: &[wheel],
-        };
+        let filling = Filling { folder: &folder, wheels: &[wheel] };
         filling.run(&mut serve(&bytes)).unwrap();
 
         filling.run(&mut |_, _| bail!("fetched again")).unwrap();

@@ -29,10 +29,7 @@ pub(super) fn write(folder: &Path, wheels: &[Wheel]) -> Result<()> {
             .len();
         text.push_str(&format!("file {length} {path}\n"));
     }
-    for (name, text) in [
-        (BUILD_VERSION, format!("{TORCH_VERSION}\n")),
-        (MANIFEST, text),
-    ] {
+    for (name, text) in [(BUILD_VERSION, format!("{TORCH_VERSION}\n")), (MANIFEST, text)] {
         fs::write(folder.join(name), text)
             .with_context(|| format!("cannot write {name} to {}", folder.display()))?;
     }
@@ -67,10 +64,8 @@ pub(super) fn is_complete(folder: &Path, wheels: &[Wheel]) -> bool {
 
 /// Returns the files that every folder made of these wheels has.
 fn required(wheels: &[Wheel]) -> impl Iterator<Item = String> {
-    let libraries = wheels
-        .iter()
-        .flat_map(|wheel| wheel.keeps.named())
-        .map(|name| format!("lib/{name}"));
+    let libraries =
+        wheels.iter().flat_map(|wheel| wheel.keeps.named()).map(|name| format!("lib/{name}"));
     libraries.chain([HEADER.to_owned()])
 }
 
@@ -81,9 +76,7 @@ fn files(folder: &Path, wheels: &[Wheel]) -> Result<BTreeSet<String>> {
     for entry in
         fs::read_dir(&lib).with_context(|| format!("the wheels brought no {}", lib.display()))?
     {
-        let name = entry
-            .with_context(|| format!("cannot list {}", lib.display()))?
-            .file_name();
+        let name = entry.with_context(|| format!("cannot list {}", lib.display()))?.file_name();
         files.insert(format!("lib/{}", name.display()));
     }
     Ok(files)
@@ -117,9 +110,7 @@ mod tests {
         write(folder.path(), WHEELS).unwrap();
         assert!(is_complete(folder.path(), WHEELS));
         assert_eq!(
-            fs::read_to_string(folder.path().join(BUILD_VERSION))
-                .unwrap()
-                .trim(),
+            fs::read_to_string(folder.path().join(BUILD_VERSION)).unwrap().trim(),
             TORCH_VERSION
         );
     }
@@ -138,15 +129,10 @@ mod tests {
     fn other_pins_make_it_incomplete() {
         let folder = filled();
         write(folder.path(), WHEELS).unwrap();
-        let repinned = [Wheel {
-            sha256: "bb",
-            ..WHEELS[0]
-        }];
+        let repinned = [Wheel { sha256: "bb", ..WHEELS[0] }];
         assert!(!is_complete(folder.path(), &repinned));
-        let more_kept = [Wheel {
-            keeps: Keeps::HeadersAnd(&["libc10.so", "libgomp.so.1"]),
-            ..WHEELS[0]
-        }];
+        let more_kept =
+            [Wheel { keeps: Keeps::HeadersAnd(&["libc10.so", "libgomp.so.1"]), ..WHEELS[0] }];
         assert!(!is_complete(folder.path(), &more_kept));
     }
 
@@ -154,11 +140,6 @@ mod tests {
     fn a_library_that_the_wheels_do_not_bring_is_an_error() {
         let folder = filled();
         fs::remove_file(folder.path().join("lib/libc10.so")).unwrap();
-        assert!(
-            write(folder.path(), WHEELS)
-                .unwrap_err()
-                .to_string()
-                .contains("lib/libc10.so")
-        );
+        assert!(write(folder.path(), WHEELS).unwrap_err().to_string().contains("lib/libc10.so"));
     }
 }

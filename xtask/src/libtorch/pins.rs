@@ -42,11 +42,7 @@ const CUPTI_X86_64: Wheel = Wheel {
 
 /// A wheel of NVIDIA's whose libraries are all kept.
 const fn nvidia(file: &'static str, sha256: &'static str) -> Wheel {
-    Wheel {
-        file,
-        sha256,
-        keeps: Keeps::EveryLibrary,
-    }
+    Wheel { file, sha256, keeps: Keeps::EveryLibrary }
 }
 
 const CPU_LINUX_X86_64: &[Wheel] = &[
@@ -165,14 +161,9 @@ mod tests {
     use super::*;
 
     fn offered() -> impl Iterator<Item = &'static Wheel> {
-        [
-            CPU_LINUX_X86_64,
-            CPU_LINUX_AARCH64,
-            CPU_MACOS_ARM64,
-            CUDA_LINUX_X86_64,
-        ]
-        .into_iter()
-        .flatten()
+        [CPU_LINUX_X86_64, CPU_LINUX_AARCH64, CPU_MACOS_ARM64, CUDA_LINUX_X86_64]
+            .into_iter()
+            .flatten()
     }
 
     #[test]
@@ -181,10 +172,7 @@ mod tests {
             assert!(wheel.file.ends_with(".whl"), "{wheel:?}");
             assert_eq!(wheel.sha256.len(), 64, "{wheel:?}");
             assert!(
-                wheel
-                    .sha256
-                    .chars()
-                    .all(|digit| matches!(digit, '0'..='9' | 'a'..='f')),
+                wheel.sha256.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f')),
                 "{wheel:?}"
             );
         }
@@ -192,12 +180,7 @@ mod tests {
 
     #[test]
     fn torch_has_the_version_that_the_folder_is_named_after() {
-        for wheels in [
-            CPU_LINUX_X86_64,
-            CPU_LINUX_AARCH64,
-            CPU_MACOS_ARM64,
-            CUDA_LINUX_X86_64,
-        ] {
+        for wheels in [CPU_LINUX_X86_64, CPU_LINUX_AARCH64, CPU_MACOS_ARM64, CUDA_LINUX_X86_64] {
             assert_eq!(wheels[0].requirement(), format!("torch=={TORCH_VERSION}"));
         }
     }

@@ -26,10 +26,7 @@ impl Pip {
     pub(super) fn find() -> Result<Self> {
         let mut without_pip = Vec::new();
         for python in ["python3", "python"] {
-            match Command::new(python)
-                .args(["-m", "pip", "--version"])
-                .output()
-            {
+            match Command::new(python).args(["-m", "pip", "--version"]).output() {
                 Ok(output) if output.status.success() => return Ok(Self { python }),
                 Ok(_) => without_pip.push(python),
                 Err(_) => {}
@@ -72,11 +69,7 @@ impl Pip {
                 "--abi",
                 "cp312",
             ])
-            .args(
-                wheel
-                    .platforms()
-                    .flat_map(|platform| ["--platform", platform]),
-            )
+            .args(wheel.platforms().flat_map(|platform| ["--platform", platform]))
             .arg("-d")
             .arg(folder)
             .arg(wheel.requirement())
@@ -87,11 +80,8 @@ impl Pip {
         let mut child = command
             .spawn()
             .with_context(|| format!("`{} -m pip` could not be started", self.python))?;
-        let last_lines = child
-            .stderr
-            .take()
-            .map(|pipe| echo(BufReader::new(pipe)))
-            .unwrap_or_default();
+        let last_lines =
+            child.stderr.take().map(|pipe| echo(BufReader::new(pipe))).unwrap_or_default();
         let status = child.wait().context("pip could not be waited for")?;
         if !status.success() {
             bail!(
@@ -126,9 +116,8 @@ mod tests {
 
     #[test]
     fn an_error_repeats_the_last_lines_only() {
-        let lines: String = (1..=LAST_LINES + 2)
-            .map(|number| format!("line {number}\n\n"))
-            .collect();
+        let lines: String =
+            (1..=LAST_LINES + 2).map(|number| format!("line {number}\n\n")).collect();
         let last = echo(lines.as_bytes());
         assert!(last.starts_with("    line 3\n"), "{last}");
         assert_eq!(last.lines().count(), LAST_LINES);

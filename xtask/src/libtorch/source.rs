@@ -75,32 +75,21 @@ impl Environment {
 
 /// Fails unless the folder that the user named has the headers and libraries needed.
 pub(super) fn check_user_folder(folder: &Path, build: Build) -> Result<()> {
-    let headers = set("LIBTORCH_INCLUDE")
-        .map_or_else(|| folder.to_path_buf(), PathBuf::from)
-        .join("include");
-    let libraries = set("LIBTORCH_LIB")
-        .map_or_else(|| folder.to_path_buf(), PathBuf::from)
-        .join("lib");
+    let headers =
+        set("LIBTORCH_INCLUDE").map_or_else(|| folder.to_path_buf(), PathBuf::from).join("include");
+    let libraries =
+        set("LIBTORCH_LIB").map_or_else(|| folder.to_path_buf(), PathBuf::from).join("lib");
     let header = headers.join("torch/csrc/api/include/torch/torch.h");
     if !header.is_file() {
-        return Err(unusable(
-            folder,
-            &format!("there is no {}", header.display()),
-        ));
+        return Err(unusable(folder, &format!("there is no {}", header.display())));
     }
     if !has_library(&libraries, "torch_cpu") {
-        return Err(unusable(
-            folder,
-            &format!("{} holds no libtorch_cpu", libraries.display()),
-        ));
+        return Err(unusable(folder, &format!("{} holds no libtorch_cpu", libraries.display())));
     }
     if build == Build::Cuda && !has_library(&libraries, "torch_cuda") {
         return Err(unusable(
             folder,
-            &format!(
-                "--cuda needs libtorch_cuda, and {} holds none",
-                libraries.display()
-            ),
+            &format!("--cuda needs libtorch_cuda, and {} holds none", libraries.display()),
         ));
     }
     Ok(())
@@ -112,16 +101,9 @@ pub(super) fn check_pytorch() -> Result<()> {
         return Ok(());
     }
     // The same choice as torch-sys makes.
-    let python = if env::var_os("VIRTUAL_ENV").is_some() {
-        "python"
-    } else {
-        "python3"
-    };
+    let python = if env::var_os("VIRTUAL_ENV").is_some() { "python" } else { "python3" };
     let output = Command::new(python)
-        .args([
-            "-c",
-            "import importlib.metadata; print(importlib.metadata.version('torch'))",
-        ])
+        .args(["-c", "import importlib.metadata; print(importlib.metadata.version('torch'))"])
         .output()
         .with_context(|| format!("LIBTORCH_USE_PYTORCH is set, but `{python}` does not run"))?;
     let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -148,9 +130,7 @@ fn set(name: &str) -> Option<OsString> {
 
 /// Tells whether the folder holds the shared or static library of this name.
 fn has_library(folder: &Path, name: &str) -> bool {
-    ["so", "dylib", "a"]
-        .iter()
-        .any(|ending| folder.join(format!("lib{name}.{ending}")).is_file())
+    ["so", "dylib", "a"].iter().any(|ending| folder.join(format!("lib{name}.{ending}")).is_file())
 }
 
 /// Says what is wrong with the user's libtorch and what to do.
@@ -235,42 +215,23 @@ mod tests {
     #[test]
     fn pytorch_goes_before_all_else() {
         assert_eq!(source(None, true, None), Source::Pytorch);
-        assert_eq!(
-            source(Some("/opt/libtorch"), true, Some(CACHED)),
-            Source::Pytorch
-        );
+        assert_eq!(source(Some("/opt/libtorch"), true, Some(CACHED)), Source::Pytorch);
     }
 
     #[test]
     fn a_folder_without_headers_or_libraries_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
-        let message = |build| {
-            check_user_folder(folder.path(), build)
-                .unwrap_err()
-                .to_string()
-        };
-        assert!(
-            message(Build::Cpu).contains("torch/torch.h"),
-            "{}",
-            message(Build::Cpu)
-        );
+        let message = |build| check_user_folder(folder.path(), build).unwrap_err().to_string();
+        assert!(message(Build::Cpu).contains("torch/torch.h"), "{}", message(Build::Cpu));
 
         let headers = folder.path().join("include/torch/csrc/api/include/torch");
         fs::create_dir_all(&headers).unwrap();
         fs::write(headers.join("torch.h"), "").unwrap();
-        assert!(
-            message(Build::Cpu).contains("no libtorch_cpu"),
-            "{}",
-            message(Build::Cpu)
-        );
+        assert!(message(Build::Cpu).contains("no libtorch_cpu"), "{}", message(Build::Cpu));
 
         fs::create_dir(folder.path().join("lib")).unwrap();
         fs::write(folder.path().join("lib/libtorch_cpu.so"), "").unwrap();
         check_user_folder(folder.path(), Build::Cpu).unwrap();
-        assert!(
-            message(Build::Cuda).contains("libtorch_cuda"),
-            "{}",
-            message(Build::Cuda)
-        );
+        assert!(message(Build::Cuda).contains("libtorch_cuda"), "{}", message(Build::Cuda));
     }
 }

@@ -34,20 +34,13 @@ impl Wheel {
     /// Returns what to ask pip for, such as `torch==2.13.0`.
     pub(super) fn requirement(&self) -> String {
         let mut parts = self.file.splitn(3, '-');
-        [parts.next(), parts.next()]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("==")
+        [parts.next(), parts.next()].into_iter().flatten().collect::<Vec<_>>().join("==")
     }
 
     /// Returns the platforms that the file name lists.
     pub(super) fn platforms(&self) -> impl Iterator<Item = &'static str> {
         let name = self.file.strip_suffix(".whl").unwrap_or(self.file);
-        name.rsplit('-')
-            .next()
-            .into_iter()
-            .flat_map(|platforms| platforms.split('.'))
+        name.rsplit('-').next().into_iter().flat_map(|platforms| platforms.split('.'))
     }
 }
 
@@ -56,9 +49,7 @@ impl Keeps {
     pub(super) fn destination(&self, member: &str) -> Option<PathBuf> {
         let path = Path::new(member);
         if member.ends_with('/')
-            || !path
-                .components()
-                .all(|part| matches!(part, Component::Normal(_)))
+            || !path.components().all(|part| matches!(part, Component::Normal(_)))
         {
             return None;
         }
@@ -103,14 +94,8 @@ mod tests {
     fn headers_and_named_libraries_are_kept() {
         let keeps = Keeps::HeadersAnd(&["libc10.so"]);
         let at = |member| keeps.destination(member);
-        assert_eq!(
-            at("torch/include/ATen/ATen.h"),
-            Some(PathBuf::from("include/ATen/ATen.h"))
-        );
-        assert_eq!(
-            at("torch/lib/libc10.so"),
-            Some(PathBuf::from("lib/libc10.so"))
-        );
+        assert_eq!(at("torch/include/ATen/ATen.h"), Some(PathBuf::from("include/ATen/ATen.h")));
+        assert_eq!(at("torch/lib/libc10.so"), Some(PathBuf::from("lib/libc10.so")));
         assert_eq!(at("torch/lib/libtorch_python.so"), None);
         assert_eq!(at("torch/bin/libc10.so"), None);
         assert_eq!(at("torch/include/"), None);
@@ -119,10 +104,7 @@ mod tests {
     #[test]
     fn every_library_means_libraries_only() {
         let at = |member| Keeps::EveryLibrary.destination(member);
-        assert_eq!(
-            at("nvidia/cu13/lib/libnvrtc.so.13"),
-            Some(PathBuf::from("lib/libnvrtc.so.13"))
-        );
+        assert_eq!(at("nvidia/cu13/lib/libnvrtc.so.13"), Some(PathBuf::from("lib/libnvrtc.so.13")));
         assert_eq!(at("nvidia/cu13/lib/libnvrtc_static.a"), None);
         assert_eq!(at("nvidia/cu13/include/nvrtc.h"), None);
     }

@@ -60,9 +60,7 @@ fn compile_shim(lib: &Path) -> Result<(), cc::Error> {
     if include != Path::new("/usr/include") {
         build.flag("-isystem").flag(&include);
     }
-    build
-        .flag("-isystem")
-        .flag(include.join("torch/csrc/api/include"));
+    build.flag("-isystem").flag(include.join("torch/csrc/api/include"));
     build.file(SHIM).try_compile(SHIM_LIB)
 }
 

@@ -4,8 +4,9 @@ use typenum::{B1, Bit, IsLess, Le, UInt, Unsigned};
 
 /// A number of losses: any typenum integer from `U1` up.
 #[diagnostic::on_unimplemented(
-    message = "`num_losses` must be a typenum integer of at least `U1`",
-    label = "not a number of losses: write `U1`, `U2`, …"
+    message = "`num_losses` must be at least `U1`",
+    label = "not a number of losses: write `U1`, `U2`, …",
+    note = "these numbers are types of the crate `typenum`: `use typenum::U2;`"
 )]
 pub trait LossCount: Unsigned + 'static {}
 

@@ -85,6 +85,23 @@ fn assert_no_faults(faults: impl Iterator<Item = String>) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// The gradients of FP32 arguments that are cast to `before`, in a region or, to `by_hand`, without.
+fn gradients(case: &Case, in_region: bool, before: Kind, by_hand: Kind) -> Option<Vec<Tensor>> {
+    let leaves: Vec<_> = inputs(case).into_iter().map(|t| t.set_requires_grad(true)).collect();
+    let given = cast(&leaves, before);
+    let results = match in_region {
+        true => {
+            let _region = autocast::enter::<bf16>(Device::Cpu).unwrap();
+            (case.call)(&given)
+        }
+        false => (case.call)(&cast(&given, by_hand)),
+    };
+    let differentiable = results.iter().filter(|result| result.requires_grad());
+    let loss = differentiable.map(|result| real(result).sum(Kind::Float)).reduce(|a, b| a + b)?;
+    loss.f_backward().ok()?;
+    Some(leaves.iter().map(Tensor::grad).filter(Tensor::defined).collect())
+}
+
 fn with_policy(policy: Policy) -> impl Iterator<Item = &'static Case> {
     listed().filter(move |case| case.policy == policy)
 }
@@ -190,6 +207,23 @@ fn in_place_operations_cast_to_the_type_of_what_they_write_to() {
             })
             .collect::<Vec<_>>()
     }));
+}
+
+#[test]
+fn gradients_are_those_of_casts_by_hand() {
+    let lower = with_policy(Policy::Lower).chain(lower::RECURRENT);
+    let lower = lower.map(|case| (case, Kind::Float, Kind::BFloat16));
+    let fp32 = with_policy(Policy::Fp32).map(|case| (case, Kind::BFloat16, Kind::Float));
+    let mut differentiable = 0;
+    for (case, before, by_hand) in lower.chain(fp32) {
+        let actual = gradients(case, true, before, by_hand);
+        let expected = gradients(case, false, before, by_hand);
+        let all_bits = |grads: &Vec<Tensor>| grads.iter().map(common::bits).collect::<Vec<_>>();
+        let [actual, expected] = [&actual, &expected].map(|grads| grads.as_ref().map(all_bits));
+        assert_eq!(actual, expected, "{}", case.name);
+        differentiable += usize::from(expected.is_some());
+    }
+    assert!(differentiable > 140, "{differentiable}");
 }
 
 #[test]

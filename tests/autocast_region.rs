@@ -156,8 +156,8 @@ mod extent {
     #[test]
     fn each_thread_has_its_own_region() {
         let barrier = Barrier::new(8);
-        let on_thread = |index: usize| {
-            let region = if index % 2 == 0 { enter_bf16() } else { enter_f16() };
+        let on_thread = |low: Kind| {
+            let region = if low == Kind::Half { enter_f16() } else { enter_bf16() };
             barrier.wait();
             let kinds = (product_kind(), exp_kind());
             barrier.wait();
@@ -165,9 +165,9 @@ mod extent {
             (kinds, product_kind())
         };
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|i| scope.spawn(move || on_thread(i))).collect();
-            for (index, thread) in threads.into_iter().enumerate() {
-                let low = if index % 2 == 0 { Kind::BFloat16 } else { Kind::Half };
+            let lows = [Kind::Half, Kind::BFloat16].repeat(4);
+            let threads = lows.into_iter().map(|low| (low, scope.spawn(move || on_thread(low))));
+            for (low, thread) in threads.collect::<Vec<_>>() {
                 assert_eq!(thread.join().unwrap(), ((low, Kind::Float), Kind::Float));
             }
         });

@@ -293,6 +293,7 @@ fn the_readme_lists_every_program() {
         fs::write(path, format!("{text}{tables}")).unwrap();
         return;
     }
-    let hint = "run `TRYBUILD=overwrite cargo test --features doc-only --test ui --test ui_messages`";
+    let hint =
+        "run `TRYBUILD=overwrite cargo test --features doc-only --test ui --test ui_messages`";
     assert!(listed == tables, "ui-tests/README.md is not up to date: {hint}");
 }

@@ -1,38 +1,39 @@
 //! O1: regions of code in which each operation runs in the type that suits it.
 //!
 //! The weights stay in FP32. Inside an [`AutocastRegion`] the arguments of listed operations are
-//! cast before they run, and autograd records the casts, so that gradients of FP32 weights are FP32:
+//! cast before they run; autograd records the casts, so that gradients of FP32 weights are FP32.
 //!
 //! | operations | run in |
 //! |---|---|
-//! | matrix products, `linear`, convolutions, `prelu`, attention, recurrent cells | the region's 16-bit type |
-//! | `exp`, `log`, `pow`, `softmax`, norms, layer and group norm, sums, products, losses, interpolation | FP32 |
-//! | `addcmul`, `addcdiv`, `atan2`, `bilinear`, `cat`, `cross`, `dot`, `index_put`, `scatter_add`, `stack`, `tensordot` | the widest type among their arguments |
-//! | all others, among them batch norm, `relu`, `gelu`, `add`, `mul`, pooling, dropout, embeddings | the type of their arguments |
+//! | matrix products, `linear`, convolutions, `prelu`, attention, recurrent layers | the region's 16-bit type |
+//! | `exp`, `log`, `pow`, `softmax`, norms, sums, products, losses, interpolation | FP32 |
+//! | `addcmul`, `atan2`, `bilinear`, `cat`, `dot`, `index_put`, `scatter_add`, `stack`, … | their arguments' widest type |
+//! | `index_put_`, `scatter_add_`, `index_copy_`, … | the type of what they write to |
+//! | all others, among them batch norm, `relu`, `gelu`, `add`, pooling, dropout, embeddings | the type of their arguments |
 //!
-//! `Double` and integer tensors are never cast, nor are in-place operations and those with an
-//! output argument. An explicit output type, as in `sum(Kind::Double)`, is respected.
+//! `Double` and integer tensors are never cast, nor are arguments of in-place operations other than
+//! those above. An output type that is asked for, as in `sum(Kind::Double)`, is respected.
 //!
-//! The lists are those of PyTorch's CUDA autocast, **on every device**: libtorch's own CPU autocast
-//! leaves `softmax`, `exp`, `log`, `pow`, `sum`, norms and layer norm in 16 bits, so the first CPU
-//! region registers the missing operations with libtorch. These act inside regions only; libtorch's
-//! autocast without a region, on this thread or on others, is as before. Where libtorch's CPU
-//! lists name an operation themselves, they hold: `binary_cross_entropy`, which CUDA autocast
-//! refuses, and `grid_sampler` run in FP32, as do linear algebra, FFTs and 3-D pooling, which have no
-//! 16-bit kernels on the CPU.
+//! The lists are those of PyTorch's CUDA autocast **on every device**. libtorch's own CPU autocast
+//! leaves `softmax`, `exp`, `log`, `pow`, `sum` and the norms in 16 bits, so the first region
+//! registers with libtorch what its lists lack. That acts inside regions only: libtorch's autocast
+//! without a region, on this thread or another, is what it was. Where libtorch's CPU lists name an
+//! operation themselves, they hold: `binary_cross_entropy`, which CUDA autocast refuses, and
+//! `grid_sampler` run in FP32, as do linear algebra, FFTs and 3-D pooling, which have no 16-bit
+//! kernels on the CPU.
 //!
 //! # A third floating-point type
 //!
-//! An FP16 tensor in a BF16 region (or the reverse) makes the operations of the third row run in
-//! FP32, which holds both. The exceptions are `cat`, `stack` and `index_copy` on the CPU and all of
-//! them on CUDA: there libtorch's own entries refuse with "Unexpected floating ScalarType".
+//! An FP16 tensor in a BF16 region (or the reverse) makes operations of the third row run in FP32,
+//! which holds both. libtorch's own entries, which are `cat`, `stack` and `index_copy` on the CPU
+//! and most of the row on CUDA, refuse with "Unexpected floating ScalarType".
 //!
 //! # No cast is kept
 //!
-//! libtorch can keep the 16-bit copy of a weight for later uses in the region. Regions switch that
-//! off: gradients of a weight that is used many times would add up in 16 bits (1000 uses with
-//! gradient 1 give 256 in BF16, and 1000 without kept casts), and a weight that is changed in the
-//! region would still be used with its old value. A weight is hence cast at each use.
+//! libtorch can keep a weight's 16-bit copy for later uses in the region. Regions switch that off:
+//! gradients of a weight that is used many times would add up in 16 bits (1000 uses with gradient 1
+//! give 256 in BF16, and 1000 without kept casts), and a weight that is changed inside the region
+//! would still be used with its old value. A weight is hence cast at each use.
 //!
 //! # Examples
 //!

@@ -29,8 +29,9 @@ impl Engine for Optimizer {
         }
     }
 
-    /// For the time of the step, each weight's memory is its master's, so that the optimizer sees
-    /// FP32 weights, FP32 gradients and the same variables as ever.
+    /// For the time of the step, each 16-bit weight's memory is its master's, so that the optimizer
+    /// sees FP32 weights, FP32 gradients and the same variables as ever. Where there is no master,
+    /// an FP32 copy stands in: libtorch's Adam makes NaN of 16-bit weights, whose type has no 1e-8.
     fn apply(
         &mut self,
         params: &mut [Param],
@@ -40,11 +41,10 @@ impl Engine for Optimizer {
         let mut swapped = Swapped(Vec::new());
         for (param, grad) in params.iter_mut().zip(grads) {
             let Some(grad) = grad else { continue };
-            let mut grad = multi_tensor::scale(grad, factor)?;
-            if let (master, Some(weight)) = param.full_and_copy() {
-                swapped.swap(weight, master)?;
-            } else if param.weight().kind() != Kind::Float {
-                grad = grad.f_to_kind(param.weight().kind())?;
+            let grad = multi_tensor::scale(grad, factor)?;
+            if param.weight().kind() != Kind::Float {
+                let full = param.full().f_detach()?.f_to_kind(Kind::Float)?;
+                swapped.swap(param.weight(), &full)?;
             }
             libtorch::set_grad(param.weight(), Some(&grad))?;
         }
@@ -70,8 +70,8 @@ impl Engine for Optimizer {
     }
 }
 
-/// Weights whose memory is a master's for now; gives them their 16-bit memory back when dropped,
-/// also on a panic of the optimizer, and writes the masters into it.
+/// Weights whose memory is FP32 for now; gives them their 16-bit memory back when dropped, also on a
+/// panic of the optimizer, and writes the new values into it.
 struct Swapped(Vec<Swap>);
 
 struct Swap {
@@ -80,10 +80,11 @@ struct Swap {
 }
 
 impl Swapped {
-    fn swap(&mut self, weight: &mut Tensor, master: &Tensor) -> Result<(), TchError> {
+    fn swap(&mut self, weight: &Tensor, full: &Tensor) -> Result<(), TchError> {
         let own = weight.f_detach()?;
-        weight.f_set_data(master)?;
-        self.0.push(Swap { weight: weight.shallow_clone(), own });
+        let mut weight = weight.shallow_clone();
+        weight.f_set_data(full)?;
+        self.0.push(Swap { weight, own });
         Ok(())
     }
 }

@@ -305,8 +305,9 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
             return self.skip();
         }
         let (grads, factor) = self.grads.to_apply();
-        self.opt.apply(grads, factor)?;
+        let applied = self.opt.apply(grads, factor);
         self.opt.running_stats.keep();
+        applied?;
         for id in self.grads.losses() {
             self.opt.scalers[id].update(false);
         }

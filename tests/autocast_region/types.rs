@@ -71,8 +71,7 @@ fn embeddings_and_matrix_products_go_together() {
 fn assignment_to_indices_casts_to_the_type_of_the_destination() {
     let _region = enter_bf16();
     let ids = Tensor::from_slice(&[3i64, 1]);
-    let value = 1.001953125f32;
-    let full = Tensor::full([2], f64::from(value), FLOAT);
+    let full = Tensor::full([2], 1.0 + 2f64.powi(-9), FLOAT);
     let low = full.to_kind(Kind::BFloat16);
     let mut into_full = Tensor::zeros([5], FLOAT);
     let _ = into_full.index_put_(&[Some(&ids)], &low, false);

@@ -1,4 +1,4 @@
-// Apex: `initialize` casts at once; a discarded result leaves the model cast and the code unaware.
+// Apex: `initialize` works in place, so a discarded result changes the model all the same.
 #![deny(unused_must_use)]
 
 use tch_amp::{Amp, O2};

@@ -1,4 +1,4 @@
-// Apex: `model.half()` after `initialize` goes unseen, and the masters no longer fit the weights.
+// Apex: `model.half()` after `initialize` casts batch norm too, which was to stay in FP32, unseen.
 use tch::nn::{Sequential, VarStore};
 use tch_amp::{Amp, BuildError, O2, optim::AdamW};
 

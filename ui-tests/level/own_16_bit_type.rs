@@ -1,4 +1,4 @@
-// Apex: any `torch.dtype` passes as `cast_model_type` at O2, and fails in the first backward pass.
+// Apex: any `torch.dtype` passes as `cast_model_type` at O2, and fails in the first step.
 use tch::Kind;
 use tch_amp::{LossScale, LowPrecision};
 

@@ -1,4 +1,4 @@
-// Apex: has no such option; by hand, `module.float()` after `initialize` goes unseen.
+// Apex: has no such option; `module.float()` by hand does nothing at O1.
 use tch_amp::{Amp, O1};
 
 fn main() {

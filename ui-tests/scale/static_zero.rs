@@ -1,4 +1,4 @@
-// Apex: `loss_scale=0` passes; the first backward pass is a ZeroDivisionError.
+// Apex: `loss_scale=0` passes; the first `scale_loss` ends in a ZeroDivisionError.
 use tch_amp::{Amp, O2, Static};
 
 const SCALE: Static = Static::new(0.0);

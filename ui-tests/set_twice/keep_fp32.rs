@@ -1,4 +1,4 @@
-// Apex: has no such option; by hand, `module.float()` after `initialize` goes unseen.
+// Apex: has no such option; by hand, a second `module.float()` adds to the first.
 use tch_amp::{Amp, O2};
 
 fn main() {

@@ -1,4 +1,4 @@
-// Apex: a later `initialize` with other options silently replaces those of the first.
+// Apex: the options are global, and a second `initialize` replaces them, unseen.
 use tch_amp::{Amp, AmpConfig, O2, OptionError};
 
 fn with_masters(config: &AmpConfig) -> Result<(), OptionError> {

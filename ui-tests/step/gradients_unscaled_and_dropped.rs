@@ -1,4 +1,4 @@
-// torch.amp: `unscale_` without `step` is an error of the next `unscale_`, one iteration late.
+// torch.amp: `unscale_` and `update` without `step` train nothing, unseen.
 #![deny(unused_must_use)]
 
 use tch::Tensor;

@@ -1,4 +1,4 @@
-// Apex: `scale_loss` with an optimizer that did not come from `initialize` is an AttributeError.
+// torch.amp: the scaler keeps the state of a freed optimizer by its `id`; another may inherit it.
 use tch::nn::{Sequential, VarStore};
 use tch_amp::{Amp, BuildError, O2, Step, optim::AdamW};
 

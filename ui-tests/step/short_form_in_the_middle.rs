@@ -1,4 +1,4 @@
-// torch.amp: a whole step in the middle of another is a RuntimeError in `unscale_`.
+// torch.amp: a step in the middle of another applies the gradients of both, unseen.
 use tch::Tensor;
 use tch_amp::{AmpOptimizer, O2, StepError, optim::AdamW};
 

@@ -1,4 +1,4 @@
-// Apex: a `scale_loss` context may be kept open across iterations; nothing checks that it ends.
+// Apex: a `scale_loss` context may stay open; its gradients then stay scaled, unseen.
 use tch::Tensor;
 use tch_amp::{AmpOptimizer, O2, Step, StepError, optim::AdamW};
 

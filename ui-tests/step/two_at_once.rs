@@ -1,4 +1,4 @@
-// Apex: nested `scale_loss` contexts stash each other's gradients; the sums are wrong, unseen.
+// torch.amp: the second `unscale_` of the same optimizer is a RuntimeError.
 use tch::Tensor;
 use tch_amp::{AmpOptimizer, O2, StepError, optim::AdamW};
 

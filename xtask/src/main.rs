@@ -38,6 +38,8 @@ kept in the user's cache folder; .cargo/libtorch.toml then points plain cargo co
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Trains on real data at every opt level and shows what mixed precision bought
+    ///
+    /// The plots go to target/demo/. With --cuda it trains on the first GPU.
     Demo(DemoArgs),
     /// Runs every test: ui-tests, unit, integration and doc tests
     Test(BuildArgs),
@@ -97,8 +99,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     match &cli.command {
         Command::Demo(args) => {
-            let libtorch = Libtorch::ensure(&workspace, args.build.build())?;
-            demo::run(&workspace, &libtorch, args.json.as_deref(), &args.rest)
+            let build = args.build.build();
+            let libtorch = Libtorch::ensure(&workspace, build)?;
+            demo::run(&workspace, &libtorch, build, args.json.as_deref(), &args.rest)
         }
         Command::Test(args) => {
             let libtorch = Libtorch::ensure(&workspace, args.build())?;

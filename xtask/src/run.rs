@@ -96,7 +96,10 @@ impl Cargo {
         }
         let status =
             child.wait().with_context(|| format!("`{}` could not be waited for", self.shown))?;
-        self.succeeded(status)?;
+        if let Err(error) = self.succeeded(status) {
+            held.summary.iter().for_each(|summary| println!("{summary}"));
+            return Err(error);
+        }
         Ok(held.summary)
     }
 

@@ -15,8 +15,8 @@ const SHIM: &str = "src/libtorch/shim.cpp";
 const SHIM_LIB: &str = "tch_amp_shim";
 /// Says how to come by libtorch.
 const NO_LIBTORCH: &str = "torch-sys did not say where libtorch is (DEP_TCH_LIBTORCH_LIB is not set). Run `cargo xtask \
-    libtorch` once, or set LIBTORCH=/path/to/libtorch, or LIBTORCH_USE_PYTORCH=1. To type-check without libtorch, \
-    enable the feature `doc-only`. Windows is not supported.";
+    libtorch` once, or set LIBTORCH to the folder of libtorch, on Windows too. To type-check without libtorch, enable \
+    the feature `doc-only`.";
 
 fn main() {
     println!("cargo::rerun-if-changed=kernels/build.rs");
@@ -24,7 +24,7 @@ fn main() {
     if env::var_os("CARGO_FEATURE_DOC_ONLY").is_some() || env::var_os("DOCS_RS").is_some() {
         return;
     }
-    let Some(lib) = env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from) else {
+    let Some(lib) = lib_dir() else {
         println!("cargo::error={NO_LIBTORCH}");
         return;
     };
@@ -49,6 +49,16 @@ fn watch_shim() {
     }
 }
 
+/// Returns the folder of libtorch's libraries: as torch-sys says, or on Windows, where it says nothing, as it finds it.
+fn lib_dir() -> Option<PathBuf> {
+    if let Some(lib) = env::var_os("DEP_TCH_LIBTORCH_LIB") {
+        return Some(PathBuf::from(lib));
+    }
+    let windows = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "windows");
+    let parent = windows.then(|| variable("LIBTORCH_LIB").or_else(|| variable("LIBTORCH")));
+    parent.flatten().map(|parent| Path::new(&parent).join("lib"))
+}
+
 /// Compiles the shim into a static library, optimised in debug builds too.
 fn compile_shim(lib: &Path) -> Result<(), cc::Error> {
     let abi = variable("LIBTORCH_CXX11_ABI").unwrap_or_else(|| "1".to_owned());
@@ -57,10 +67,13 @@ fn compile_shim(lib: &Path) -> Result<(), cc::Error> {
     build.cpp(true).std("c++17").opt_level(2).pic(true);
     build.define("_GLIBCXX_USE_CXX11_ABI", abi.as_str());
     // Torch's headers warn by the page; the compiler's own folder must keep its place in the search order.
-    if include != Path::new("/usr/include") {
-        build.flag("-isystem").flag(&include);
+    for folder in [include.join("torch/csrc/api/include"), include] {
+        if is_msvc() {
+            build.include(folder);
+        } else if folder != Path::new("/usr/include") {
+            build.flag("-isystem").flag(folder);
+        }
     }
-    build.flag("-isystem").flag(include.join("torch/csrc/api/include"));
     build.file(SHIM).try_compile(SHIM_LIB)
 }
 
@@ -83,11 +96,19 @@ fn link(lib: &Path) {
         println!("cargo::rustc-link-lib=dylib=torch_cpu");
         println!("cargo::rustc-link-lib=dylib=c10");
     }
+    if is_msvc() {
+        return;
+    }
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", lib.display());
     // No symbol of ours is in libtorch_cuda: it registers its kernels when it is loaded, so it must stay linked.
     if lib.join("libtorch_cuda.so").exists() {
         println!("cargo::rustc-link-arg=-Wl,--no-as-needed,-ltorch_cuda,--as-needed");
     }
+}
+
+/// Tells whether the target is linked by Microsoft's tools, which have options of their own and no run-time path.
+fn is_msvc() -> bool {
+    env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "msvc")
 }
 
 /// Reads a variable and has cargo run this script again when it changes.

@@ -107,6 +107,17 @@ impl LossScaleSetting for LossScale {}
 )]
 pub trait LimitsOfDynamic {}
 
+/// Never implemented: what users of `tch` and torch call on an optimizer, a [`Step`] does here.
+///
+/// [`Step`]: crate::Step
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "an `AmpOptimizer` has no `zero_grad` and no `step` of its own",
+    label = "write `opt.backward_step(&loss)?`, or `opt.begin()`, `backward`, `unscale` and `step`",
+    note = "each step starts without gradients, so there is nothing to zero"
+)]
+pub trait DoneByTheStep {}
+
 mod sealed {
     pub trait OutputType {}
     impl OutputType for f32 {}

@@ -85,17 +85,29 @@ fn assert_no_faults(faults: impl Iterator<Item = String>) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The gradients of FP32 arguments that are cast to `before`, in a region or, to `by_hand`, without.
-fn gradients(case: &Case, in_region: bool, before: Kind, by_hand: Kind) -> Option<Vec<Tensor>> {
-    let leaves: Vec<_> = inputs(case).into_iter().map(|t| t.set_requires_grad(true)).collect();
-    let given = cast(&leaves, before);
-    let results = match in_region {
-        true => {
-            let _region = autocast::enter::<bf16>(Device::Cpu).unwrap();
-            (case.call)(&given)
-        }
-        false => (case.call)(&cast(&given, by_hand)),
+/// The gradients of FP32 arguments that are cast to `before` and go into a region.
+fn gradients_in_region(case: &Case, inputs: &[Tensor], before: Kind) -> Option<Vec<Tensor>> {
+    let leaves = leaves(inputs);
+    let results = {
+        let _region = autocast::enter::<bf16>(Device::Cpu).unwrap();
+        (case.call)(&cast(&leaves, before))
     };
+    backward(&results, &leaves)
+}
+
+/// The same without a region, with the casts that the region makes.
+fn gradients_by_hand(case: &Case, inputs: &[Tensor], casts: [Kind; 2]) -> Option<Vec<Tensor>> {
+    let leaves = leaves(inputs);
+    let [before, then] = casts;
+    backward(&(case.call)(&cast(&cast(&leaves, before), then)), &leaves)
+}
+
+fn leaves(inputs: &[Tensor]) -> Vec<Tensor> {
+    inputs.iter().map(|input| input.copy().set_requires_grad(true)).collect()
+}
+
+/// `None` if the operation cannot be differentiated.
+fn backward(results: &[Tensor], leaves: &[Tensor]) -> Option<Vec<Tensor>> {
     let differentiable = results.iter().filter(|result| result.requires_grad());
     let loss = differentiable.map(|result| real(result).sum(Kind::Float)).reduce(|a, b| a + b)?;
     loss.f_backward().ok()?;
@@ -212,12 +224,13 @@ fn in_place_operations_cast_to_the_type_of_what_they_write_to() {
 #[test]
 fn gradients_are_those_of_casts_by_hand() {
     let lower = with_policy(Policy::Lower).chain(lower::RECURRENT);
-    let lower = lower.map(|case| (case, Kind::Float, Kind::BFloat16));
-    let fp32 = with_policy(Policy::Fp32).map(|case| (case, Kind::BFloat16, Kind::Float));
+    let lower = lower.map(|case| (case, [Kind::Float, Kind::BFloat16]));
+    let fp32 = with_policy(Policy::Fp32).map(|case| (case, [Kind::BFloat16, Kind::Float]));
     let mut differentiable = 0;
-    for (case, before, by_hand) in lower.chain(fp32) {
-        let actual = gradients(case, true, before, by_hand);
-        let expected = gradients(case, false, before, by_hand);
+    for (case, casts) in lower.chain(fp32) {
+        let inputs = inputs(case);
+        let actual = gradients_in_region(case, &inputs, casts[0]);
+        let expected = gradients_by_hand(case, &inputs, casts);
         let all_bits = |grads: &Vec<Tensor>| grads.iter().map(common::bits).collect::<Vec<_>>();
         let [actual, expected] = [&actual, &expected].map(|grads| grads.as_ref().map(all_bits));
         assert_eq!(actual, expected, "{}", case.name);

@@ -11,7 +11,7 @@ use crate::{
     optimizer::{AmpOptimizer, Optimizer},
 };
 
-impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
+impl<L: OptLevel, S: State, N: LossCount> AmpBuilder<L, S, N> {
     /// Casts the model as the level says and prepares the optimizer, FP32 masters included.
     ///
     /// `model` is the FP32 model with the VarStore that holds its variables; `optimizer` is one of

@@ -43,7 +43,7 @@ impl<L> Amp<L> {
     /// # Errors
     ///
     /// When the level refuses an option, a value is not legal, or the config is for another level.
-    pub fn from_config(config: &AmpConfig) -> Result<AmpBuilder<L, U1, FromConfig>, OptionError>
+    pub fn from_config(config: &AmpConfig) -> Result<AmpBuilder<L, FromConfig>, OptionError>
     where
         L: OptLevel,
     {
@@ -54,7 +54,7 @@ impl<L> Amp<L> {
 
 /// Collects overrides of the defaults of level `L`, in any order, each at most once.
 ///
-/// `N` counts the losses with a scale of their own, `S` remembers which options are set; neither
+/// `S` remembers which options are set, `N` counts the losses with a scale of their own; neither
 /// needs to be written out. Which level takes which option:
 ///
 /// | option | `O0` | `O1` | `O2` | `O3` |
@@ -73,16 +73,16 @@ impl<L> Amp<L> {
 /// they do not compile.
 #[must_use = "a builder does nothing until `build` is called"]
 #[derive(Debug)]
-pub struct AmpBuilder<L, N = U1, S = Fresh> {
+pub struct AmpBuilder<L, S = Fresh, N = U1> {
     properties: Properties,
     keep_fp32: Vec<String>,
-    _types: PhantomData<(L, N, S)>,
+    _types: PhantomData<(L, S, N)>,
 }
 
-impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
+impl<L: OptLevel, S: State, N: LossCount> AmpBuilder<L, S, N> {
     /// Turns mixed precision off when `on` is false: the built model and optimizer have the same
     /// types, and run as plain `tch`. Default: true.
-    pub fn enabled(self, on: bool) -> AmpBuilder<L, N, SetEnabled<S>>
+    pub fn enabled(self, on: bool) -> AmpBuilder<L, SetEnabled<S>, N>
     where
         S::Enabled: Unset<option::enabled>,
     {
@@ -90,7 +90,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
     }
 
     /// States the type of the weights; it must agree with the level, and changes nothing.
-    pub fn cast_model_type<T>(self) -> AmpBuilder<L, N, SetCastModelType<S>>
+    pub fn cast_model_type<T>(self) -> AmpBuilder<L, SetCastModelType<S>, N>
     where
         L: AllowsCastModelType<T>,
         S::CastModelType: Unset<option::cast_model_type>,
@@ -101,7 +101,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
     /// Casts around single operations. Default at `O1`: true.
     ///
     /// With false, `O1` is FP32 training with the level's loss scale.
-    pub fn patch_torch_functions(self, on: bool) -> AmpBuilder<L, N, SetPatchTorchFunctions<S>>
+    pub fn patch_torch_functions(self, on: bool) -> AmpBuilder<L, SetPatchTorchFunctions<S>, N>
     where
         L: AllowsPatchTorchFunctions,
         S::PatchTorchFunctions: Unset<option::patch_torch_functions>,
@@ -111,7 +111,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
 
     /// Keeps the weights and running statistics of batch norm in FP32 while the rest of the model
     /// is cast. Default: true at `O2`, false at `O3`.
-    pub fn keep_batchnorm_fp32(self, keep: bool) -> AmpBuilder<L, N, SetKeepBatchnormFp32<S>>
+    pub fn keep_batchnorm_fp32(self, keep: bool) -> AmpBuilder<L, SetKeepBatchnormFp32<S>, N>
     where
         L: AllowsKeepBatchnormFp32,
         S::KeepBatchnormFp32: Unset<option::keep_batchnorm_fp32>,
@@ -127,7 +127,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
     pub fn keep_fp32<P: Into<String>>(
         self,
         paths: impl IntoIterator<Item = P>,
-    ) -> AmpBuilder<L, N, SetKeepFp32<S>>
+    ) -> AmpBuilder<L, SetKeepFp32<S>, N>
     where
         L: AllowsKeepFp32,
         S::KeepFp32: Unset<option::keep_fp32>,
@@ -138,7 +138,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
 
     /// Keeps FP32 copies of the 16-bit weights, which the optimizer updates. Default: true at
     /// `O2`, false at `O3`.
-    pub fn master_weights(self, on: bool) -> AmpBuilder<L, N, SetMasterWeights<S>>
+    pub fn master_weights(self, on: bool) -> AmpBuilder<L, SetMasterWeights<S>, N>
     where
         L: AllowsMasterWeights,
         S::MasterWeights: Unset<option::master_weights>,
@@ -150,7 +150,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
     ///
     /// Default: dynamic at `O1` and `O2` with `f16`, else a static 1. Each of
     /// [`num_losses`](Self::num_losses) losses starts with a scale of its own.
-    pub fn loss_scale(self, scale: impl LossScaleSetting) -> AmpBuilder<L, N, SetLossScale<S>>
+    pub fn loss_scale(self, scale: impl LossScaleSetting) -> AmpBuilder<L, SetLossScale<S>, N>
     where
         S::LossScale: Unset<option::loss_scale>,
     {
@@ -159,7 +159,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
 
     /// Gives `N2` losses a scale each; they are told apart by typenum ids from `U0` up. Default:
     /// `U1`.
-    pub fn num_losses<N2: LossCount>(self) -> AmpBuilder<L, N2, SetNumLosses<S>>
+    pub fn num_losses<N2: LossCount>(self) -> AmpBuilder<L, SetNumLosses<S>, N2>
     where
         S::NumLosses: Unset<option::num_losses>,
     {
@@ -168,7 +168,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
 
     /// Casts the model's floating-point outputs to `T`: `f32`, `f16` or `bf16`. Default: `f32` at
     /// every level.
-    pub fn cast_model_outputs<T: OutputType>(self) -> AmpBuilder<L, N, SetCastModelOutputs<S>>
+    pub fn cast_model_outputs<T: OutputType>(self) -> AmpBuilder<L, SetCastModelOutputs<S>, N>
     where
         S::CastModelOutputs: Unset<option::cast_model_outputs>,
     {
@@ -192,7 +192,7 @@ impl<L: OptLevel, N: LossCount, S: State> AmpBuilder<L, N, S> {
         self
     }
 
-    fn with<N2, S2>(self, change: impl FnOnce(&mut Properties)) -> AmpBuilder<L, N2, S2> {
+    fn with<S2, N2>(self, change: impl FnOnce(&mut Properties)) -> AmpBuilder<L, S2, N2> {
         let Self { mut properties, keep_fp32, .. } = self;
         change(&mut properties);
         AmpBuilder { properties, keep_fp32, _types: PhantomData }

@@ -132,8 +132,9 @@ pub trait LevelVisitor {
 /// ```
 #[macro_export]
 macro_rules! with_level {
-    ($level:expr, $L:ident => $body:expr) => {
-        match $level {
+    ($level:expr, $L:ident => $body:expr) => {{
+        let level: $crate::AnyLevel = $level;
+        match level {
             $crate::AnyLevel::O0 => { type $L = $crate::O0; $body }
             $crate::AnyLevel::O1 => { type $L = $crate::O1; $body }
             $crate::AnyLevel::O1Bf16 => { type $L = $crate::O4; $body }
@@ -142,5 +143,5 @@ macro_rules! with_level {
             $crate::AnyLevel::O3 => { type $L = $crate::O3; $body }
             $crate::AnyLevel::O3Bf16 => { type $L = $crate::O3<$crate::bf16>; $body }
         }
-    };
+    }};
 }

@@ -20,8 +20,9 @@ use crate::{
     level::OptLevel,
     loss::LossCount,
     model::{AmpModel, RunningStats, Variable, VariableCount},
+    option::DoneByTheStep,
     scaler::Scaler,
-    step::{PendingOutcome, Step, StepError},
+    step::{PendingOutcome, Scaled, Step, StepError},
 };
 
 /// The optimizers of this crate. Any `tch::nn::Optimizer` works too, built on the model's VarStore.
@@ -76,7 +77,7 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     /// The step holds the optimizer, so that nothing can read or change a scale in the middle.
     /// Gradients that the parameters have by other means are dropped. A step that is dropped
     /// before [`Step::step`] changes no weight.
-    pub fn begin(&mut self) -> Step<'_, L, O, N> {
+    pub fn begin(&mut self) -> Step<'_, L, O, Scaled, N> {
         Step::new(self)
     }
 
@@ -95,6 +96,22 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
         let mut step = self.begin();
         step.backward(loss)?;
         step.unscale()?.step().map(PendingOutcome::new)
+    }
+
+    /// Not needed: a step starts without gradients.
+    #[doc(hidden)]
+    pub fn zero_grad(&mut self)
+    where
+        O: DoneByTheStep,
+    {
+    }
+
+    /// See [`Step::step`].
+    #[doc(hidden)]
+    pub fn step(&mut self)
+    where
+        O: DoneByTheStep,
+    {
     }
 
     /// The scales, by loss id.

@@ -74,19 +74,19 @@ impl IsScaled for Scaled {}
 /// ```
 #[must_use = "gradients are dropped unless `.step()` is called"]
 #[derive(Debug)]
-pub struct Step<'o, L: OptLevel, O: Optimizer, N: LossCount = U1, P = Scaled> {
+pub struct Step<'o, L: OptLevel, O: Optimizer, P = Scaled, N: LossCount = U1> {
     session: Session<'o, L, O, N>,
     _phase: PhantomData<P>,
 }
 
-impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Step<'o, L, O, N> {
+impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Step<'o, L, O, Scaled, N> {
     pub(crate) fn new(opt: &'o mut AmpOptimizer<L, O, N>) -> Self {
         let grads = Gradients::new(opt.params.len(), N::USIZE, opt.properties.plain_step());
         Self { session: Session { opt, grads, ended: false }, _phase: PhantomData }
     }
 }
 
-impl<'o, L: OptLevel, O: Optimizer, N: LossCount, P> Step<'o, L, O, N, P> {
+impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
     /// Multiplies loss 0 by its scale. [`backward`](Self::backward) does this and the backward
     /// pass.
     ///
@@ -154,7 +154,7 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount, P> Step<'o, L, O, N, P> {
     /// # Syncs
     ///
     /// Once, to see whether the gradients are finite.
-    pub fn unscale(mut self) -> Result<Step<'o, L, O, N, Unscaled>, StepError>
+    pub fn unscale(mut self) -> Result<Step<'o, L, O, Unscaled, N>, StepError>
     where
         P: IsScaled,
     {
@@ -207,13 +207,14 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount, P> Step<'o, L, O, N, P> {
     /// # Errors
     ///
     /// When libtorch refuses an operation.
-    pub fn grads(&mut self) -> Result<impl Iterator<Item = (&str, &Tensor)>, StepError>
+    pub fn grads(&mut self) -> Result<Vec<(&str, &Tensor)>, StepError>
     where
         P: IsUnscaled,
     {
         let Session { opt, grads, .. } = &mut self.session;
         let names = opt.params.iter().map(|param| param.name());
-        Ok(names.zip(grads.full()?).filter_map(|(name, grad)| Some((name, grad.as_ref()?))))
+        let named = names.zip(grads.full()?).filter_map(|(name, grad)| Some((name, grad.as_ref()?)));
+        Ok(named.collect())
     }
 
     /// Applies the gradients, or skips: see [`StepOutcome`].

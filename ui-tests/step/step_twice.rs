@@ -1,9 +1,11 @@
 // torch.amp: RuntimeError: step() has already been called since the last update().
-use tch_amp::{OptLevel, Optimizer, Step, StepError, loss::LossCount, step::Unscaled};
+use tch::Tensor;
+use tch_amp::{AmpOptimizer, O2, StepError, optim::AdamW};
 
-fn finish<L: OptLevel, O: Optimizer, N: LossCount>(
-    grads: Step<'_, L, O, N, Unscaled>,
-) -> Result<(), StepError> {
+fn train(opt: &mut AmpOptimizer<O2, AdamW>, loss: &Tensor) -> Result<(), StepError> {
+    let mut step = opt.begin();
+    step.backward(loss)?;
+    let grads = step.unscale()?;
     let _ = grads.step()?;
     let _ = grads.step()?;
     Ok(())

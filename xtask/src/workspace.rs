@@ -37,10 +37,8 @@ impl Workspace {
         &self.root
     }
 
-    /// Returns the build folder of everything that is built without libtorch.
-    ///
-    /// The feature `doc-only` changes how torch-sys is built; in a folder of its own, neither build undoes the other's
-    /// minutes of C++.
+    /// Returns the build folder of everything that is built without libtorch, so that it neither waits for the builds
+    /// with libtorch nor holds them up.
     pub(crate) fn doc_only_target(&self) -> PathBuf {
         self.target.join("doc-only")
     }

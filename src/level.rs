@@ -71,10 +71,8 @@ impl OptLevel for O0 {
     const NAME: &'static str = "O0";
     const BRIEF: &'static str = "plain FP32 training";
     const LOW_PRECISION: Option<Kind> = None;
-    const DEFAULTS: Properties = Properties {
-        cast_model_type: Some(Kind::Float),
-        ..Properties::of(AnyLevel::O0)
-    };
+    const DEFAULTS: Properties =
+        Properties { cast_model_type: Some(Kind::Float), ..Properties::of(AnyLevel::O0) };
     const REFUSES: &'static [&'static str] =
         &["patch_torch_functions", "keep_batchnorm_fp32", "keep_fp32", "master_weights"];
 }
@@ -88,7 +86,8 @@ impl<H: LowPrecision> OptLevel for O1<H> {
         loss_scale: H::DEFAULT_LOSS_SCALE,
         ..Properties::of(AnyLevel::O1.in_kind(H::KIND))
     };
-    const REFUSES: &'static [&'static str] = &["keep_batchnorm_fp32", "keep_fp32", "master_weights"];
+    const REFUSES: &'static [&'static str] =
+        &["keep_batchnorm_fp32", "keep_fp32", "master_weights"];
 }
 
 impl<H: LowPrecision> OptLevel for O2<H> {

@@ -32,11 +32,6 @@ fn listed() -> impl Iterator<Item = &'static Case> {
     fp32.into_iter().chain(others).flatten()
 }
 
-fn inputs(case: &Case) -> Vec<Tensor> {
-    tch::manual_seed(7);
-    (case.inputs)()
-}
-
 fn cast(tensors: &[Tensor], kind: Kind) -> Vec<Tensor> {
     tensors.iter().map(|tensor| tensor.to_kind(kind)).collect()
 }
@@ -123,7 +118,7 @@ fn lower_faults<'c, H: LowPrecision>(
     cases: impl Iterator<Item = &'c Case>,
 ) -> impl Iterator<Item = String> {
     cases.flat_map(|case| {
-        let full = inputs(case);
+        let full = case.inputs();
         let low = cast(&full, H::KIND);
         let from_full = fault::<H>(case, &full, &low, H::KIND);
         from_full.into_iter().chain(fault::<H>(case, &low, &low, H::KIND))
@@ -132,7 +127,7 @@ fn lower_faults<'c, H: LowPrecision>(
 
 fn fp32_faults<H: LowPrecision>() -> impl Iterator<Item = String> {
     with_policy(Policy::Fp32).filter_map(|case| {
-        let low = cast(&inputs(case), H::KIND);
+        let low = cast(&case.inputs(), H::KIND);
         fault::<H>(case, &low, &cast(&low, Kind::Float), Kind::Float)
     })
 }
@@ -143,7 +138,7 @@ fn promote_faults<'c, H: LowPrecision>(
     other: Kind,
 ) -> impl Iterator<Item = String> {
     cases.flat_map(move |case| {
-        let low = cast(&inputs(case), H::KIND);
+        let low = cast(&case.inputs(), H::KIND);
         let mut faults: Vec<_> = fault::<H>(case, &low, &low, H::KIND).into_iter().collect();
         for index in 0..low.len() {
             let mut mixed = cast(&low, H::KIND);
@@ -209,7 +204,7 @@ fn an_f16_tensor_in_a_bf16_region_is_promoted_to_fp32() {
 fn in_place_operations_cast_to_the_type_of_what_they_write_to() {
     let kinds = [Kind::BFloat16, Kind::Float, Kind::Half];
     assert_no_faults(promote::INTO_FIRST.iter().flat_map(|case| {
-        let full = inputs(case);
+        let full = case.inputs();
         kinds
             .into_iter()
             .flat_map(|kind| kinds.map(|other| (kind, other)))
@@ -228,7 +223,7 @@ fn gradients_are_those_of_casts_by_hand() {
     let fp32 = with_policy(Policy::Fp32).map(|case| (case, [Kind::BFloat16, Kind::Float]));
     let mut differentiable = 0;
     for (case, casts) in lower.chain(fp32) {
-        let inputs = inputs(case);
+        let inputs = case.inputs();
         let actual = gradients_in_region(case, &inputs, casts[0]);
         let expected = gradients_by_hand(case, &inputs, casts);
         let all_bits = |grads: &Vec<Tensor>| grads.iter().map(common::bits).collect::<Vec<_>>();

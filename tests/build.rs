@@ -78,10 +78,7 @@ fn neighbours_of_batch_norm_are_cast() {
         let _ = nn::layer_norm(p / "norm", vec![2], Default::default());
         let _ = nn::group_norm(p / "group", 1, 2, Default::default());
     });
-    assert_eq!(
-        fp32(&kinds),
-        ["bn1.bias", "bn1.running_mean", "bn1.running_var", "bn1.weight"]
-    );
+    assert_eq!(fp32(&kinds), ["bn1.bias", "bn1.running_mean", "bn1.running_var", "bn1.weight"]);
 }
 
 /// Two layers on one path: `tch` renames the second's variables to `weight__2` and so on.
@@ -258,7 +255,8 @@ fn options_are_in_force() {
     let (_, opt) = builder.build(Net::seeded(1), Sgd::new(0.1)).unwrap();
     assert_eq!(opt.scalers()[0].scale(), 65_536.0);
     assert!(opt.master_params().all(|(_, master)| master.kind() == Kind::Float));
-    let builder = Amp::<O1<bf16>>::builder().patch_torch_functions(false).loss_scale(Static::new(8.0));
+    let builder =
+        Amp::<O1<bf16>>::builder().patch_torch_functions(false).loss_scale(Static::new(8.0));
     let (model, _) = builder.build(Net::seeded(1), Sgd::new(0.1)).unwrap();
     assert!(model.autocast().is_none());
 }
@@ -267,7 +265,8 @@ fn options_are_in_force() {
 fn frozen_model_can_be_built() {
     let (mut store, net) = Net::seeded(1);
     store.freeze();
-    let (mut model, mut opt) = Amp::<O2<bf16>>::builder().build((store, net), Sgd::new(0.1)).unwrap();
+    let (mut model, mut opt) =
+        Amp::<O2<bf16>>::builder().build((store, net), Sgd::new(0.1)).unwrap();
     assert_eq!(opt.state_bytes(), 0);
     model.unfreeze();
     let xs = Tensor::ones([4, Net::INPUTS], (Kind::Float, Device::Cpu));

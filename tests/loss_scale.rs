@@ -166,10 +166,8 @@ fn growth_stops_at_the_largest_fp32_power() {
         .max_loss_scale(f64::from(f32::MAX))
         .init_scale(2f64.powi(120))
         .growth_interval(1);
-    let (model, mut opt) = Amp::<O0>::builder()
-        .loss_scale(scale)
-        .build((store, module), Sgd::new(1.0))
-        .unwrap();
+    let (model, mut opt) =
+        Amp::<O0>::builder().loss_scale(scale).build((store, module), Sgd::new(1.0)).unwrap();
     for step in 1..20 {
         let loss = (&model.inner().0 * 0.0).sum(Kind::Float);
         let _ = opt.backward_step(&loss).unwrap();
@@ -182,10 +180,8 @@ fn growth_stops_at_the_largest_fp32_power() {
 fn first_scale_is_clamped_into_the_limits() {
     let (store, module) = common::weights(&[1.0]);
     let scale = Dynamic::new().max_loss_scale(1024.0).growth_interval(2);
-    let (model, mut opt) = Amp::<O0>::builder()
-        .loss_scale(scale)
-        .build((store, module), Sgd::new(0.0))
-        .unwrap();
+    let (model, mut opt) =
+        Amp::<O0>::builder().loss_scale(scale).build((store, module), Sgd::new(0.0)).unwrap();
     assert_eq!(opt.scalers()[0].scale(), 1024.0);
     for unskipped in [1, 0, 1, 0] {
         let _ = opt.backward_step(&model.inner().0.sum(Kind::Float)).unwrap();

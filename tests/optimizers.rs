@@ -80,7 +80,8 @@ fn param_groups_agree_with_libtorch() {
         let store = VarStore::new(tch::Device::Cpu);
         let root = store.root();
         let first = nn::linear(root.sub("first"), Net::INPUTS, 8, Default::default());
-        let second = nn::linear(root.sub("second").set_group(1), 8, Net::OUTPUTS, Default::default());
+        let second =
+            nn::linear(root.sub("second").set_group(1), 8, Net::OUTPUTS, Default::default());
         common::fill(&store, 5);
         (store, nn::seq().add(first).add_fn(|x| x.tanh()).add(second))
     };
@@ -144,7 +145,10 @@ fn settings_out_of_range_are_refused_by_name() {
         "Sgd: `nesterov` is 1: it needs momentum and no dampening",
         build(Sgd::new(0.1).nesterov(true)),
     );
-    refused("Adam: `eps` is NaN: it must be finite and not negative", build(Adam::new(0.1).eps(f64::NAN)));
+    refused(
+        "Adam: `eps` is NaN: it must be finite and not negative",
+        build(Adam::new(0.1).eps(f64::NAN)),
+    );
     refused(
         "AdamW: `beta2` is 1: it must be at least 0 and less than 1",
         build(AdamW::new(0.1).betas(0.9, 1.0)),

@@ -59,14 +59,16 @@ fn panic_in_the_forward_pass_leaves_autocast_off() {
 fn panic_between_backward_and_step_drops_the_step() {
     let (model, mut opt) = Amp::<O2<bf16>>::builder().build(Net::seeded(5), Sgd::new(0.1)).unwrap();
     let (xs, ys) = &batches(1)[0];
-    let before = snapshot(model.variables().into_iter().filter(|(n, _)| !n.contains("running")).collect());
+    let before =
+        snapshot(model.variables().into_iter().filter(|(n, _)| !n.contains("running")).collect());
     assert!(caught(|| {
         let mut step = opt.begin();
         step.backward(&mse(&model.forward_t(xs, true), ys)).unwrap();
         let _grads = step.unscale().unwrap();
         panic!("user code panics");
     }));
-    let after = snapshot(model.variables().into_iter().filter(|(n, _)| !n.contains("running")).collect());
+    let after =
+        snapshot(model.variables().into_iter().filter(|(n, _)| !n.contains("running")).collect());
     assert_eq!(after, before);
     assert_eq!(opt.scalers()[0].unskipped(), 0);
     assert!(records_gradients());

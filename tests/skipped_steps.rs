@@ -89,9 +89,7 @@ fn batch_norm_statistics_are_restored() {
 
 #[test]
 fn forward_passes_without_gradients_keep_their_statistics() {
-    let (model, mut opt) = Amp::<O2<bf16>>::builder()
-        .build(Net::seeded(2), Sgd::new(0.1))
-        .unwrap();
+    let (model, mut opt) = Amp::<O2<bf16>>::builder().build(Net::seeded(2), Sgd::new(0.1)).unwrap();
     let (xs, ys) = &batches(1)[0];
     let _ = tch::no_grad(|| model.forward_t(xs, true));
     let calibrated = bits(&model.variables()["norm.running_mean"]);
@@ -166,7 +164,10 @@ fn skip_limit_names_the_parameter() {
             }
             Err(StepError::SkipLimit { in_a_row, overflow }) => {
                 assert_eq!((n, in_a_row), (20, 20));
-                assert_eq!((overflow.parameter.as_str(), overflow.kind), ("head.w", NonFinite::NaN));
+                assert_eq!(
+                    (overflow.parameter.as_str(), overflow.kind),
+                    ("head.w", NonFinite::NaN)
+                );
                 assert_eq!(overflow.new_scale, 1.0);
             }
             Err(error) => panic!("{error}"),
@@ -182,9 +183,8 @@ fn skip_limit_names_the_parameter() {
 #[test]
 fn one_of_two_losses_overflows() {
     let (store, module) = common::weights(&[1.0]);
-    let builder = Amp::<O2>::builder()
-        .num_losses::<U2>()
-        .loss_scale(Dynamic::new().init_scale(1024.0));
+    let builder =
+        Amp::<O2>::builder().num_losses::<U2>().loss_scale(Dynamic::new().init_scale(1024.0));
     let (model, mut opt) = builder.build((store, module), Sgd::new(1.0)).unwrap();
     let loss = |c: f64| (model.inner().0.to_kind(Kind::Float) * c).sum(Kind::Float);
     let mut step = opt.begin();

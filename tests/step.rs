@@ -9,8 +9,8 @@ use tch::{
     nn::{self, ModuleT, VarStore},
 };
 use tch_amp::{
-    Amp, AmpModel, AmpOptimizer, Dynamic, O0, O1, O2, O3, OptLevel, Static, StepError,
-    StepOutcome, optim::Sgd,
+    Amp, AmpModel, AmpOptimizer, Dynamic, O0, O1, O2, O3, OptLevel, Static, StepError, StepOutcome,
+    optim::Sgd,
 };
 use typenum::{U1, U2};
 
@@ -322,7 +322,8 @@ fn empty_parameters_are_legal() {
     let w = store.root().ones("w", &[1]);
     let (_model, mut opt) =
         Amp::<O2>::builder().build((store, ()), Sgd::new(1.0).momentum(0.9)).unwrap();
-    let loss = (empty.to_kind(Kind::Float).sum(Kind::Float) + w.to_kind(Kind::Float) * 0.5).sum(Kind::Float);
+    let loss = (empty.to_kind(Kind::Float).sum(Kind::Float) + w.to_kind(Kind::Float) * 0.5)
+        .sum(Kind::Float);
     assert!(opt.backward_step(&loss).unwrap().outcome().is_applied());
     assert_eq!(values(&w), [0.5]);
 }
@@ -330,7 +331,8 @@ fn empty_parameters_are_legal() {
 #[test]
 fn sparse_embedding_gradients_are_taken() {
     let store = VarStore::new(Device::Cpu);
-    let config = nn::EmbeddingConfig { sparse: true, ws_init: nn::Init::Const(1.0), ..Default::default() };
+    let config =
+        nn::EmbeddingConfig { sparse: true, ws_init: nn::Init::Const(1.0), ..Default::default() };
     let table = nn::embedding(store.root() / "table", 4, 2, config);
     let (model, mut opt) = Amp::<O0>::builder()
         .loss_scale(Static::new(8.0))

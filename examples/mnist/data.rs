@@ -150,8 +150,8 @@ struct Idx {
 
 impl Idx {
     fn read(file: &Path) -> Result<Self, DataError> {
-        let bytes = fs::read(file)
-            .map_err(|source| DataError::Read { file: file.to_owned(), source })?;
+        let bytes =
+            fs::read(file).map_err(|source| DataError::Read { file: file.to_owned(), source })?;
         match bytes.starts_with(&[0x1f, 0x8b]) {
             true => Self::parse(&inflate(&bytes, file)?, file),
             false => Self::parse(&bytes, file),

@@ -12,16 +12,23 @@ use plotters::{
     style::{FontStyle, register_font},
 };
 
-use crate::{report::REQUIRED, train::Run};
+use crate::{report::REQUIRED, train::Run, watch::POINT};
 
 const SIZE: (u32, u32) = (1000, 620);
+/// The length of a line in the legend.
+const KEY: i32 = 26;
 const FONT: &str = "sans-serif";
 const GRID: RGBColor = RGBColor(222, 222, 222);
 const GREY: RGBColor = RGBColor(120, 120, 120);
 
-/// Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
-const COLORS: [RGBColor; 4] =
-    [RGBColor(0, 0, 0), RGBColor(230, 159, 0), RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
+/// The colour and the width of each run's line. The colours are Okabe and Ito's, which people with
+/// any kind of colour vision can tell apart.
+const STYLES: [(RGBColor, u32); 4] = [
+    (RGBColor(0, 0, 0), 8),
+    (RGBColor(230, 159, 0), 6),
+    (RGBColor(86, 180, 233), 4),
+    (RGBColor(213, 94, 0), 2),
+];
 
 /// Writes both pictures into a folder, which is made if need be, and returns their names.
 pub fn write(runs: &[Run], folder: &Path) -> Result<[PathBuf; 2], PlotError> {
@@ -51,10 +58,11 @@ fn loss_curves(runs: &[Run], file: &Path) -> Drawn {
     let highest = losses().fold(f64::NEG_INFINITY, f64::max);
     Picture {
         title: "Training loss by opt level",
-        y_label: "cross entropy, mean of 25 steps",
+        y_label: &format!("cross entropy, mean of {POINT} steps"),
         y_format: &|loss| format!("{loss}"),
         legend: SeriesLabelPosition::UpperRight,
         dots: 0,
+        first_epoch: 0.0,
         threshold: None,
     }
     .draw(file, runs, &curves, (0.8 * lowest..1.25 * highest).log_scale())
@@ -68,10 +76,12 @@ fn accuracy_by_epoch(runs: &[Run], file: &Path) -> Drawn {
     let lowest = curves.iter().flatten().fold(required, |lowest, (_, y)| lowest.min(*y));
     Picture {
         title: "Test accuracy by opt level",
-        y_label: "accuracy on 2,000 images held out",
+        y_label: "accuracy on the test images",
         y_format: &|percent| format!("{percent:.1} %"),
         legend: SeriesLabelPosition::LowerRight,
         dots: 5,
+        // With one epoch only, its point is in the middle.
+        first_epoch: if runs.iter().all(|run| run.accuracies.len() == 1) { 0.0 } else { 1.0 },
         threshold: Some(required),
     }
     .draw(file, runs, &curves, (lowest - 0.5).max(0.0)..100.0)
@@ -88,6 +98,8 @@ struct Picture<'a> {
     legend: SeriesLabelPosition,
     /// The radius of the points.
     dots: u32,
+    /// Where the x axis begins.
+    first_epoch: f64,
     /// Where to draw a dashed line.
     threshold: Option<f64>,
 }
@@ -99,14 +111,14 @@ impl Picture<'_> {
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
         let epochs = runs.iter().map(|run| run.accuracies.len()).max().unwrap_or_default();
-        let x_axis = 0.0..epochs as f64;
+        let x_axis = self.first_epoch..epochs as f64;
         let area = BitMapBackend::new(file, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&area)
-            .caption(self.title, (FONT, 30, FontStyle::Bold).into_font())
+            .caption(self.title, (FONT, 32, FontStyle::Bold).into_font())
             .margin(20)
-            .x_label_area_size(55)
-            .y_label_area_size(90)
+            .x_label_area_size(60)
+            .y_label_area_size(100)
             .build_cartesian_2d(x_axis.clone(), y_axis)?;
         chart
             .configure_mesh()
@@ -115,19 +127,25 @@ impl Picture<'_> {
             .x_labels(epochs + 1)
             .x_label_formatter(&|epoch| format!("{epoch:.0}"))
             .y_label_formatter(self.y_format)
-            .axis_desc_style((FONT, 20))
-            .label_style((FONT, 17))
+            .axis_desc_style((FONT, 22))
+            .label_style((FONT, 19))
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .draw()?;
         if let Some(y) = self.threshold {
             let line = [(x_axis.start, y), (x_axis.end, y)];
-            chart.draw_series(DashedLineSeries::new(line, 6, 5, GREY.into()))?;
+            let key = |(x, y)| PathElement::new([(x, y), (x + KEY, y)], GREY);
+            let name = format!("{y} % required");
+            chart
+                .draw_series(DashedLineSeries::new(line, 6, 5, GREY.into()))?
+                .label(name)
+                .legend(key);
         }
-        for ((run, curve), color) in runs.iter().zip(curves).zip(COLORS) {
-            let line = LineSeries::new(curve.iter().copied(), color.stroke_width(2));
+        // Where curves coincide, the earlier ones show as borders of the later ones.
+        for ((run, curve), (color, width)) in runs.iter().zip(curves).zip(STYLES) {
+            let line = LineSeries::new(curve.iter().copied(), color.stroke_width(width));
             let line = line.point_size(self.dots);
-            let key = move |(x, y)| PathElement::new([(x, y), (x + 24, y)], color.stroke_width(3));
+            let key = move |(x, y)| PathElement::new([(x, y), (x + KEY, y)], color.stroke_width(3));
             let name = format!("{} {}", run.level_name, run.dtype);
             chart.draw_series(line)?.label(name).legend(key);
         }
@@ -135,8 +153,8 @@ impl Picture<'_> {
             .configure_series_labels()
             .position(self.legend)
             .margin(16)
-            .legend_area_size(34)
-            .label_font((FONT, 19))
+            .legend_area_size(36)
+            .label_font((FONT, 21))
             .background_style(WHITE.mix(0.85))
             .border_style(GREY)
             .draw()?;

@@ -33,7 +33,14 @@ fn speedup(run: &Run, runs: &[Run]) -> Option<f64> {
 pub fn table(runs: &[Run]) -> String {
     let mut table = format!(
         "{:<6} {:<5} {:>9} {:>11} {:>9} {:>10} {:>10} {:>8} {:>8}\n",
-        "level", "dtype", "accuracy", "s per epoch", "speed-up", "weights", "optimizer", "skipped",
+        "level",
+        "dtype",
+        "accuracy",
+        "s per epoch",
+        "speed-up",
+        "weights",
+        "optimizer",
+        "skipped",
         "scale"
     );
     table += &"─".repeat(84);

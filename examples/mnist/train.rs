@@ -1,7 +1,7 @@
 //! Training at a level known only at run time: the part to copy.
 
 use tch::{
-    Kind, TchError, Tensor,
+    Kind, TchError,
     data::Iter2,
     nn::{self, ModuleT},
 };
@@ -47,10 +47,11 @@ pub fn run(config: &AmpConfig, settings: &Settings, data: &Mnist) -> Result<Run,
     let lr = settings.lr;
     with_level!(config.level()?, L => match settings.optimizer {
         OptimizerKind::Sgd => {
-            train::<L, _>(config, settings, data, Sgd::new(lr).momentum(0.9).nesterov(true).weight_decay(ev("WD")))
+            let optimizer = Sgd::new(lr).momentum(0.9).nesterov(true).weight_decay(5e-4);
+            train::<L, _>(config, settings, data, optimizer)
         }
         OptimizerKind::Adam => train::<L, _>(config, settings, data, Adam::new(lr)),
-        OptimizerKind::Adamw => train::<L, _>(config, settings, data, AdamW::new(lr)),
+        OptimizerKind::AdamW => train::<L, _>(config, settings, data, AdamW::new(lr)),
     })
 }
 
@@ -61,6 +62,7 @@ fn train<L: OptLevel, O: Optimizer>(
     data: &Mnist,
     optimizer: O,
 ) -> Result<Run, DemoError> {
+    println!("\n{}: {}", L::DEFAULTS.opt_level, L::BRIEF);
     tch::manual_seed(settings.seed);
     let vs = nn::VarStore::new(settings.device);
     let net = Net::new(&vs.root());
@@ -72,7 +74,6 @@ fn train<L: OptLevel, O: Optimizer>(
         opt.set_lr(settings.lr * (1.0 - f64::from(epoch) / f64::from(settings.epochs)))?;
         watch.start_epoch();
         for (images, labels) in batches(&data.train, settings)? {
-            let images = match ev("SH") as i64 { 0 => images, r => { let o = i64::try_from(&Tensor::randint(2 * r + 1, [1], (Kind::Int64, tch::Device::Cpu))).unwrap(); let q = i64::try_from(&Tensor::randint(2 * r + 1, [1], (Kind::Int64, tch::Device::Cpu))).unwrap(); images.pad([r,r,r,r], "constant", Some(-0.424)).narrow(2, o, 28).narrow(3, q, 28) } };
             let loss = model.forward_t(&images, true).cross_entropy_for_logits(&labels);
             opt.backward_step(&loss)?;
             watch.step(&loss)?;
@@ -109,4 +110,3 @@ fn batches(digits: &Digits, settings: &Settings) -> Result<Iter2, TchError> {
     batches.to_device(settings.device).shuffle().return_smaller_last_batch();
     Ok(batches)
 }
-fn ev(n: &str) -> f64 { std::env::var(n).ok().and_then(|x| x.parse().ok()).unwrap_or(0.0) }

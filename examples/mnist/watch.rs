@@ -8,7 +8,7 @@ use tch::{Device, TchError, Tensor};
 use crate::{cli::Settings, data::Mnist};
 
 /// Steps per point of the loss curve. Reading a loss makes the host wait for the device.
-const POINT: usize = 25;
+pub const POINT: usize = 10;
 
 const BAR: &str = "  epoch {prefix} [{bar:30}] {pos}/{len} steps  loss {msg}";
 

@@ -135,13 +135,34 @@ macro_rules! with_level {
     ($level:expr, $L:ident => $body:expr) => {{
         let level: $crate::AnyLevel = $level;
         match level {
-            $crate::AnyLevel::O0 => { type $L = $crate::O0; $body }
-            $crate::AnyLevel::O1 => { type $L = $crate::O1; $body }
-            $crate::AnyLevel::O1Bf16 => { type $L = $crate::O4; $body }
-            $crate::AnyLevel::O2 => { type $L = $crate::O2; $body }
-            $crate::AnyLevel::O2Bf16 => { type $L = $crate::O5; $body }
-            $crate::AnyLevel::O3 => { type $L = $crate::O3; $body }
-            $crate::AnyLevel::O3Bf16 => { type $L = $crate::O3<$crate::bf16>; $body }
+            $crate::AnyLevel::O0 => {
+                type $L = $crate::O0;
+                $body
+            }
+            $crate::AnyLevel::O1 => {
+                type $L = $crate::O1;
+                $body
+            }
+            $crate::AnyLevel::O1Bf16 => {
+                type $L = $crate::O4;
+                $body
+            }
+            $crate::AnyLevel::O2 => {
+                type $L = $crate::O2;
+                $body
+            }
+            $crate::AnyLevel::O2Bf16 => {
+                type $L = $crate::O5;
+                $body
+            }
+            $crate::AnyLevel::O3 => {
+                type $L = $crate::O3;
+                $body
+            }
+            $crate::AnyLevel::O3Bf16 => {
+                type $L = $crate::O3<$crate::bf16>;
+                $body
+            }
         }
     }};
 }

@@ -44,7 +44,7 @@ char* caught(const Body& body) noexcept {
 bool is_plain_array(const at::Tensor& tensor, int dtype) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
       static_cast<int>(tensor.scalar_type()) == dtype && tensor.is_contiguous() && tensor.has_storage() &&
-      !tensor.is_neg() && !tensor._is_zerotensor();
+      !tensor.is_neg();
 }
 
 template <at::DeviceType type>

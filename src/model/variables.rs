@@ -84,7 +84,8 @@ pub(super) fn keep_fp32(
     }
     for path in paths {
         let under = |name: &str| {
-            name.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            name.strip_prefix(path.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let mut found = variables.iter_mut().filter(|variable| under(&variable.name)).peekable();
         if found.peek().is_none() {

@@ -9,7 +9,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::{Check, NonFinite, Rule, Update};
 use crate::libtorch::{slice, slice_mut};
 
-/// Elements converted to FP32 at a time: three such buffers stay in the first-level cache.
+/// Elements converted to FP32 at a time: they stay in the first-level cache.
 const BLOCK: usize = 1024;
 /// Elements whose squares are summed on their own, whatever the number of threads.
 const CHUNK: usize = 65_536;
@@ -39,7 +39,8 @@ pub(super) fn update<R: Rule<K>, const K: usize>(
     update: &mut Update<'_, R, K>,
 ) -> Result<(), TchError> {
     let grad = dense(update.grad)?;
-    let mut weight = dense(update.weight)?;
+    // The weight itself where it is FP32 and dense, else a copy in FP32.
+    let mut weight = dense(&update.weight.f_to_kind(Kind::Float)?)?;
     apply(update.rule, values(&grad)?, update.factor, &mut weight, update.state)?;
     if !same_memory(&weight, update.weight) {
         update.weight.f_copy_(&weight)?;
@@ -57,42 +58,29 @@ fn apply<R: Rule<K>, const K: usize>(
     weight: &mut Tensor,
     state: &mut [Tensor; K],
 ) -> Result<(), TchError> {
+    let weight = slice_mut::<f32>(weight).ok_or_else(|| unreadable("weight"))?;
     let mut states = Vec::with_capacity(K);
     for tensor in state.iter_mut() {
         states.push(slice_mut::<f32>(tensor).ok_or_else(|| unreadable("optimizer state"))?);
     }
-    match weight.kind() {
-        Kind::Float => blocks(rule, grad, factor, slice_mut::<f32>(weight), states),
-        Kind::Half => blocks(rule, grad, factor, slice_mut::<f16>(weight), states),
-        Kind::BFloat16 => blocks(rule, grad, factor, slice_mut::<bf16>(weight), states),
-        kind => Err(TchError::Kind(format!("weights of {kind:?} cannot be updated"))),
-    }
-}
-
-fn blocks<R: Rule<K>, T: Storage, const K: usize>(
-    rule: R,
-    grad: Values<'_>,
-    factor: f32,
-    weight: Option<&mut [T]>,
-    mut states: Vec<&mut [f32]>,
-) -> Result<(), TchError> {
-    let weight = weight.ok_or_else(|| unreadable("weight"))?;
     if grad.len() != weight.len() || states.iter().any(|state| state.len() != weight.len()) {
         return Err(TchError::Shape("gradient, weight and state differ in size".to_owned()));
     }
-    let (mut g, mut w) = ([0.0; BLOCK], [0.0; BLOCK]);
-    for start in (0..weight.len()).step_by(BLOCK) {
-        let end = (start + BLOCK).min(weight.len());
-        let (g, w) = (&mut g[..end - start], &mut w[..end - start]);
+    let mut block = [0.0; BLOCK];
+    for (n, w) in weight.chunks_mut(BLOCK).enumerate() {
+        let (start, len) = (n * BLOCK, w.len());
+        let g = &mut block[..len];
         grad.load(start, g);
-        T::load(&weight[start..end], w);
-        let mut parts = states.iter_mut().map(|state| &mut state[start..end]);
-        let mut parts: [&mut [f32]; K] =
-            std::array::from_fn(|_| parts.next().unwrap_or_default());
-        for (i, (g, w)) in g.iter().zip(w.iter_mut()).enumerate() {
-            *w = rule.element(g * factor, *w, parts.each_mut().map(|part| &mut part[i]));
+        let mut parts = states.iter_mut().map(|state| &mut state[start..start + len]);
+        let parts: [&mut [f32]; K] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+        for i in 0..len {
+            let state = std::array::from_fn(|k| parts[k][i]);
+            let (weight, state) = rule.element(g[i] * factor, w[i], state);
+            w[i] = weight;
+            for k in 0..K {
+                parts[k][i] = state[k];
+            }
         }
-        T::store(w, &mut weight[start..end]);
     }
     Ok(())
 }
@@ -173,17 +161,13 @@ impl Values<'_> {
     }
 }
 
-/// A type that weights and gradients are stored in.
+/// A type that gradients are stored in.
 trait Storage: Copy {
     fn load(from: &[Self], into: &mut [f32]);
-    fn store(from: &[f32], into: &mut [Self]);
 }
 
 impl Storage for f32 {
     fn load(from: &[Self], into: &mut [f32]) {
-        into.copy_from_slice(from);
-    }
-    fn store(from: &[f32], into: &mut [Self]) {
         into.copy_from_slice(from);
     }
 }
@@ -192,16 +176,13 @@ impl Storage for f16 {
     fn load(from: &[Self], into: &mut [f32]) {
         from.convert_to_f32_slice(into);
     }
-    fn store(from: &[f32], into: &mut [Self]) {
-        into.convert_from_f32_slice(from);
-    }
 }
 
+/// In bit arithmetic, which the compiler turns into vector instructions.
 impl Storage for bf16 {
     fn load(from: &[Self], into: &mut [f32]) {
-        from.convert_to_f32_slice(into);
-    }
-    fn store(from: &[f32], into: &mut [Self]) {
-        into.convert_from_f32_slice(from);
+        for (from, into) in from.iter().zip(into) {
+            *into = f32::from_bits(u32::from(from.to_bits()) << 16);
+        }
     }
 }

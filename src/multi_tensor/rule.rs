@@ -6,8 +6,8 @@ use tch::{TchError, Tensor};
 ///
 /// It is written twice, for one element and as tensor operations; both read like the formula.
 pub(crate) trait Rule<const K: usize>: Copy + std::fmt::Debug {
-    /// The new weight; updates the state in place.
-    fn element(&self, grad: f32, weight: f32, state: [&mut f32; K]) -> f32;
+    /// The new weight and state.
+    fn element(&self, grad: f32, weight: f32, state: [f32; K]) -> (f32, [f32; K]);
 
     /// The same for whole tensors: `grad` and `weight` are FP32, and `grad` may be overwritten.
     fn tensor(

@@ -10,9 +10,9 @@ use super::{Check, NonFinite, Rule, Update, cpu, tensor_ops};
 struct Halving;
 
 impl Rule<1> for Halving {
-    fn element(&self, grad: f32, weight: f32, [state]: [&mut f32; 1]) -> f32 {
-        *state = *state * 0.5 + grad;
-        weight - *state * 3.0
+    fn element(&self, grad: f32, weight: f32, [state]: [f32; 1]) -> (f32, [f32; 1]) {
+        let state = state * 0.5 + grad;
+        (weight - state * 3.0, [state])
     }
 
     fn tensor(

@@ -161,12 +161,12 @@ pub(super) struct AdamRule {
 }
 
 impl Rule<2> for AdamRule {
-    fn element(&self, grad: f32, weight: f32, [m, v]: [&mut f32; 2]) -> f32 {
+    fn element(&self, grad: f32, weight: f32, [m, v]: [f32; 2]) -> (f32, [f32; 2]) {
         let g = grad + self.l2 * weight;
-        *m = self.beta1 * *m + self.fresh1 * g;
-        *v = self.beta2 * *v + self.fresh2 * (g * g);
+        let m = self.beta1 * m + self.fresh1 * g;
+        let v = self.beta2 * v + self.fresh2 * (g * g);
         let denominator = v.sqrt() * self.root_scale + self.eps;
-        self.keep * weight - self.step_size * (*m / denominator)
+        (self.keep * weight - self.step_size * (m / denominator), [m, v])
     }
 
     fn tensor(
@@ -180,7 +180,8 @@ impl Rule<2> for AdamRule {
         let square = g.f_mul(&g)?;
         let _ = m.f_mul_scalar_(f64::from(self.beta1))?.f_add_(&times(&g, self.fresh1)?)?;
         let _ = v.f_mul_scalar_(f64::from(self.beta2))?.f_add_(&times(&square, self.fresh2)?)?;
-        let denominator = times(&v.f_sqrt()?, self.root_scale)?.f_add_scalar(f64::from(self.eps))?;
+        let denominator =
+            times(&v.f_sqrt()?, self.root_scale)?.f_add_scalar(f64::from(self.eps))?;
         let direction = m.f_div(&denominator)?;
         times(weight, self.keep)?.f_sub(&times(&direction, self.step_size)?)
     }

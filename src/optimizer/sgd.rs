@@ -119,13 +119,14 @@ pub(super) struct SgdRule {
 }
 
 impl Rule<1> for SgdRule {
-    fn element(&self, grad: f32, weight: f32, [buffer]: [&mut f32; 1]) -> f32 {
-        let mut g = grad + self.weight_decay * weight;
-        if self.momentum != 0.0 {
-            *buffer = self.momentum * *buffer + self.fresh * g;
-            g = if self.nesterov { g + self.momentum * *buffer } else { *buffer };
+    fn element(&self, grad: f32, weight: f32, [buffer]: [f32; 1]) -> (f32, [f32; 1]) {
+        let g = grad + self.weight_decay * weight;
+        if self.momentum == 0.0 {
+            return (weight - self.lr * g, [buffer]);
         }
-        weight - self.lr * g
+        let buffer = self.momentum * buffer + self.fresh * g;
+        let direction = if self.nesterov { g + self.momentum * buffer } else { buffer };
+        (weight - self.lr * direction, [buffer])
     }
 
     fn tensor(

@@ -213,7 +213,8 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
     {
         let Session { opt, grads, .. } = &mut self.session;
         let names = opt.params.iter().map(|param| param.name());
-        let named = names.zip(grads.full()?).filter_map(|(name, grad)| Some((name, grad.as_ref()?)));
+        let named =
+            names.zip(grads.full()?).filter_map(|(name, grad)| Some((name, grad.as_ref()?)));
         Ok(named.collect())
     }
 

@@ -86,7 +86,7 @@ pub const LOSSES: &[Case] = cases![Fp32;
     "poisson_nll_loss", [u([3, 4]), u([3, 4])],
         |t| t[0].poisson_nll_loss(&t[1], true, false, 1e-8, Mean);
     "smooth_l1_loss", [u([3, 4]), u([3, 4])], |t| t[0].smooth_l1_loss(&t[1], Mean, 0.2);
-    "soft_margin_loss", [u([3, 4]), u([3, 4])], |t| t[0].soft_margin_loss(&t[1], Mean);
+    "soft_margin_loss", [u([3, 4]), u([3, 4])], |t| t[0].soft_margin_loss(&t[1].detach(), Mean);
     "triplet_margin_loss", [u([3, 4]), u([3, 4]), u([3, 4])],
         |t| Tensor::triplet_margin_loss(&t[0], &t[1], &t[2], 1.0, 2.0, 1e-6, false, Mean);
 ];
@@ -112,9 +112,9 @@ pub const IMAGES: &[Case] = cases![Fp32;
     "fake_quantize_per_tensor_affine", [u([3, 4])],
         |t| t[0].fake_quantize_per_tensor_affine(0.01, 0, 0, 255);
     "fractional_max_pool2d", [u([1, 2, 6, 6]), u([1, 2, 2])],
-        |t| t[0].fractional_max_pool2d([2, 2], [3, 3], &t[1]);
+        |t| t[0].fractional_max_pool2d([2, 2], [3, 3], &t[1].detach());
     "fractional_max_pool3d", [u([1, 2, 6, 6, 6]), u([1, 2, 3])],
-        |t| t[0].fractional_max_pool3d([2, 2, 2], [3, 3, 3], &t[1]);
+        |t| t[0].fractional_max_pool3d([2, 2, 2], [3, 3, 3], &t[1].detach());
     "grid_sampler", [u([1, 2, 4, 4]), u([1, 3, 3, 2])], |t| t[0].grid_sampler(&t[1], 0, 0, false);
     "grid_sampler_2d", [u([1, 2, 4, 4]), u([1, 3, 3, 2])],
         |t| t[0].grid_sampler_2d(&t[1], 0, 0, false);

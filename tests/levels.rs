@@ -192,3 +192,21 @@ fn types_are_what_the_level_says() {
     check::<O3<f16>>(f16::KIND, f16::KIND);
     check::<O3<bf16>>(bf16::KIND, bf16::KIND);
 }
+
+/// At `O1` the forward pass is an autocast region; without one the output would be FP32's.
+#[test]
+fn o1_casts_around_the_operations_of_the_forward_pass() {
+    let (_store, net) = Net::seeded(1);
+    let xs = common::noise(5, &[8, Net::INPUTS]);
+    let plain = values(&net.forward_t(&xs, false));
+    let expected = {
+        let _region = tch_amp::autocast::enter::<bf16>(tch::Device::Cpu).unwrap();
+        values(&net.forward_t(&xs, false))
+    };
+    assert_ne!(expected, plain);
+    let model = Amp::<O1<bf16>>::builder().build_model(Net::seeded(1)).unwrap();
+    assert_eq!(values(&model.forward_t(&xs, false)), expected);
+    let uncast = Amp::<O1<bf16>>::builder().patch_torch_functions(false);
+    let model = uncast.build_model(Net::seeded(1)).unwrap();
+    assert_eq!(values(&model.forward_t(&xs, false)), plain);
+}

@@ -46,7 +46,7 @@ pub(super) fn update<R: Rule<K>, const K: usize>(
         update.weight.f_copy_(&weight)?;
     }
     match &mut update.copy {
-        Some(copy) => copy.f_copy_(&weight),
+        Some(copy) => copy.f_copy_(update.weight),
         None => Ok(()),
     }
 }

@@ -76,6 +76,7 @@ fn a_loss_scale_is_dynamic_or_a_positive_number() {
     let expected = "unknown loss scale \"abc\": expected \"dynamic\" or a number";
     fails(&["--loss-scale", "abc"], 2, &[expected]);
     fails(&["--loss-scale", "0"], 2, &["`loss_scale` is 0", "greater than zero"]);
+    fails(&["--loss-scale", "-3"], 2, &["`loss_scale` is -3", "greater than zero"]);
 }
 
 #[test]

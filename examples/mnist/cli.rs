@@ -36,7 +36,12 @@ pub struct Cli {
     #[arg(long, value_name = "BOOL", help_heading = "Mixed precision")]
     master_weights: Option<bool>,
     /// "dynamic" or a number [default: dynamic for f16 at O1 and O2, else 1]
-    #[arg(long, value_name = "SCALE", help_heading = "Mixed precision")]
+    #[arg(
+        long,
+        value_name = "SCALE",
+        allow_negative_numbers = true,
+        help_heading = "Mixed precision"
+    )]
     loss_scale: Option<LossScaleConfig>,
 
     /// sgd has Nesterov momentum 0.9 and weight decay 0.0005

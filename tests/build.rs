@@ -301,3 +301,19 @@ fn path_that_leads_nowhere_is_refused_by_name() {
     assert_eq!(error.to_string(), "`keep_fp32`: there is no variable under `firs`");
     assert_eq!(weight.kind(), Kind::Float);
 }
+
+/// Models and optimizers can be moved to the thread that trains them.
+#[test]
+fn models_and_optimizers_are_send() {
+    fn send<T: Send>(_: &T) {}
+    let (model, opt) = Amp::<O2<bf16>>::builder().build(Net::seeded(1), AdamW::new(0.1)).unwrap();
+    send(&model);
+    send(&opt);
+    let trained = std::thread::spawn(move || {
+        let (model, mut opt) = (model, opt);
+        let (xs, ys) = &common::batches(1)[0];
+        let loss = common::mse(&model.forward_t(xs, true), ys);
+        opt.backward_step(&loss).unwrap().outcome()
+    });
+    assert!(trained.join().unwrap().is_applied());
+}

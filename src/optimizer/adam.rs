@@ -40,23 +40,6 @@ macro_rules! adam {
             pub fn weight_decay(self, weight_decay: f64) -> Self {
                 self.with(|s| s.weight_decay = weight_decay)
             }
-
-            /// Changes the settings of one param group, starting from the settings made so far.
-            pub fn group(mut self, group: usize, change: impl FnOnce(Self) -> Self) -> Self {
-                let changed = change(Self(Groups::new(self.0.default)));
-                self.0.change_group(group, changed.0.default);
-                self
-            }
-
-            /// The learning rate of a param group.
-            pub fn lr(&self, group: usize) -> f64 {
-                self.0.settings(group).lr
-            }
-
-            fn with(mut self, change: impl FnOnce(&mut AdamSettings)) -> Self {
-                change(&mut self.0.default);
-                self
-            }
         }
     };
 }
@@ -119,6 +102,10 @@ impl Settings<2> for AdamSettings {
             ensure(range, self.name, setting, beta, "it must be at least 0 and less than 1")?;
         }
         Ok(())
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn lr_mut(&mut self) -> &mut f64 {

@@ -6,10 +6,10 @@ use tch::{Kind, TchError, Tensor};
 
 use super::{
     Param,
-    adam::{Adam, AdamW},
+    adam::{Adam, AdamSettings, AdamW},
     bytes,
     engine::{Engine, SettingError, check_lr},
-    sgd::Sgd,
+    sgd::{Sgd, SgdSettings},
 };
 use crate::{
     builder::BuildError,
@@ -23,6 +23,7 @@ pub(super) trait Settings<const K: usize>: Copy + Debug {
     type Rule: Rule<K>;
 
     fn check(&self) -> Result<(), BuildError>;
+    fn lr(&self) -> f64;
     fn lr_mut(&mut self) -> &mut f64;
     fn rule(&self, step: u64) -> Self::Rule;
 }
@@ -124,8 +125,28 @@ impl<const K: usize> State<K> {
     }
 }
 
-macro_rules! engine {
-    ($($optimizer:ty),*) => { $(
+/// What every optimizer that wraps [`Groups`] has.
+macro_rules! optimizers {
+    ($($optimizer:ident: $settings:ty),*) => { $(
+        impl $optimizer {
+            /// Changes the settings of one param group, starting from the settings made so far.
+            pub fn group(mut self, group: usize, change: impl FnOnce(Self) -> Self) -> Self {
+                let changed = change(Self(Groups::new(self.0.default)));
+                self.0.change_group(group, changed.0.default);
+                self
+            }
+
+            /// The learning rate of a param group.
+            pub fn lr(&self, group: usize) -> f64 {
+                self.0.settings(group).lr()
+            }
+
+            pub(super) fn with(mut self, change: impl FnOnce(&mut $settings)) -> Self {
+                change(&mut self.0.default);
+                self
+            }
+        }
+
         impl Engine for $optimizer {
             fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
                 self.0.attach(variables)
@@ -150,7 +171,7 @@ macro_rules! engine {
         }
     )* };
 }
-engine!(Sgd, Adam, AdamW);
+optimizers!(Sgd: SgdSettings, Adam: AdamSettings, AdamW: AdamSettings);
 
 /// Refuses a setting out of range.
 pub(super) fn ensure(

@@ -48,23 +48,6 @@ impl Sgd {
     pub fn nesterov(self, on: bool) -> Self {
         self.with(|s| s.nesterov = on)
     }
-
-    /// Changes the settings of one param group, starting from the settings made so far.
-    pub fn group(mut self, group: usize, change: impl FnOnce(Self) -> Self) -> Self {
-        let changed = change(Self(Groups::new(self.0.default)));
-        self.0.change_group(group, changed.0.default);
-        self
-    }
-
-    /// The learning rate of a param group.
-    pub fn lr(&self, group: usize) -> f64 {
-        self.0.settings(group).lr
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut SgdSettings)) -> Self {
-        change(&mut self.0.default);
-        self
-    }
 }
 
 /// The settings of one param group.
@@ -90,6 +73,10 @@ impl Settings<1> for SgdSettings {
         ensure(range, "Sgd", "dampening", dampening, "it must be between 0 and 1")?;
         let legal = !nesterov || (momentum > 0.0 && dampening == 0.0);
         ensure(legal, "Sgd", "nesterov", 1.0, "it needs momentum and no dampening")
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn lr_mut(&mut self) -> &mut f64 {

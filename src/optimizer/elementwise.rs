@@ -47,7 +47,6 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         Self { default, overrides: BTreeMap::new(), state: Vec::new() }
     }
 
-    /// Derives the settings of `group` from the default ones.
     pub(super) fn change_group(&mut self, group: usize, settings: S) {
         self.overrides.insert(group, settings);
     }
@@ -55,9 +54,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
     pub(super) fn settings(&self, group: usize) -> &S {
         self.overrides.get(&group).unwrap_or(&self.default)
     }
-}
 
-impl<S: Settings<K>, const K: usize> Groups<S, K> {
     fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
         self.default.check()?;
         for (&group, settings) in &self.overrides {

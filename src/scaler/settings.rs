@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 
+use super::ScaleError;
 use crate::option::LimitsOfDynamic;
 
 /// A loss scale that never changes.
@@ -297,28 +298,6 @@ impl std::fmt::Display for LossScale {
             Self::Dynamic(_) => f.write_str("dynamic"),
         }
     }
-}
-
-/// A loss-scale setting with a value that no scale can have.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScaleError {
-    /// Zero, negative, NaN, infinite, or outside the normal FP32 range.
-    #[error("`{setting}` is {value}: it must be finite and greater than zero")]
-    NotAScale {
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: f64,
-    },
-    /// The limits exclude each other.
-    #[error("`min_loss_scale` ({min}) is above `max_loss_scale` ({max})")]
-    MinAboveMax {
-        /// The floor.
-        min: f64,
-        /// The ceiling.
-        max: f64,
-    },
 }
 
 /// The scale lives in FP32 on the device and is divided by, so it stays in the normal range.

@@ -4,22 +4,24 @@ mod clip;
 mod error;
 mod gradients;
 mod outcome;
+mod session;
 
 use std::marker::PhantomData;
 
-use tch::{Kind, Tensor};
-use typenum::{U0, U1, Unsigned};
+use tch::Tensor;
+use typenum::{U0, U1};
 
 pub use clip::GradNorm;
 pub use error::StepError;
 pub use outcome::{NonFinite, Overflow, PendingOutcome, StepOutcome};
+pub use session::ScaledLoss;
 
 use crate::{
     level::OptLevel,
     loss::{LossCount, LossId},
     optimizer::{AmpOptimizer, Optimizer},
 };
-use gradients::Gradients;
+use session::Session;
 
 /// The phase of a [`Step`] whose gradients still carry the loss scale.
 #[derive(Debug)]
@@ -81,8 +83,7 @@ pub struct Step<'o, L: OptLevel, O: Optimizer, P = Scaled, N: LossCount = U1> {
 
 impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Step<'o, L, O, Scaled, N> {
     pub(crate) fn new(opt: &'o mut AmpOptimizer<L, O, N>) -> Self {
-        let grads = Gradients::new(opt.params.len(), N::USIZE, opt.properties.plain_step());
-        Self { session: Session { opt, grads, ended: false }, _phase: PhantomData }
+        Self { session: Session::new(opt), _phase: PhantomData }
     }
 }
 
@@ -232,126 +233,5 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
         P: IsUnscaled,
     {
         self.session.end()
-    }
-}
-
-/// A loss multiplied by its scale, ready for the backward pass.
-#[must_use = "call `.backward()` to compute gradients"]
-#[derive(Debug)]
-pub struct ScaledLoss<'s, 'o, L: OptLevel, O: Optimizer, N: LossCount> {
-    session: &'s mut Session<'o, L, O, N>,
-    id: usize,
-    scaled: Tensor,
-}
-
-impl<L: OptLevel, O: Optimizer, N: LossCount> ScaledLoss<'_, '_, L, O, N> {
-    /// The scaled loss, FP32 or FP64.
-    pub fn tensor(&self) -> &Tensor {
-        &self.scaled
-    }
-
-    /// Runs the backward pass and adds its gradients to the step's, in FP32.
-    ///
-    /// # Errors
-    ///
-    /// See [`StepError`]. The step can go on; nothing was added.
-    pub fn backward(self) -> Result<(), StepError> {
-        let Session { opt, grads, .. } = self.session;
-        let added = opt.variable_count.added();
-        if added > 0 {
-            return Err(StepError::AddedVariables { added });
-        }
-        grads.backward(&opt.params, &self.scaled, self.id, opt.scalers[self.id].scale())
-    }
-}
-
-/// The step's hold on the optimizer. It outlives the phases, and ends the step when dropped.
-#[derive(Debug)]
-pub(crate) struct Session<'o, L: OptLevel, O: Optimizer, N: LossCount> {
-    opt: &'o mut AmpOptimizer<L, O, N>,
-    grads: Gradients,
-    ended: bool,
-}
-
-impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
-    fn scale_loss<I: Unsigned>(
-        &mut self,
-        loss: &Tensor,
-    ) -> Result<ScaledLoss<'_, 'o, L, O, N>, StepError> {
-        let kind = loss.f_kind()?;
-        if loss.numel() != 1 {
-            return Err(StepError::LossNotScalar { shape: loss.size() });
-        }
-        if !loss.requires_grad() {
-            return Err(StepError::LossWithoutGraph);
-        }
-        let loss = match kind {
-            Kind::Half | Kind::BFloat16 => loss.f_to_kind(Kind::Float)?,
-            _ => loss.shallow_clone(),
-        };
-        let id = I::USIZE;
-        let scaled = match self.opt.scalers[id].scale() {
-            1.0 => loss,
-            scale => loss.f_mul_scalar(scale)?,
-        };
-        Ok(ScaledLoss { session: self, id, scaled })
-    }
-
-    fn end(&mut self) -> Result<StepOutcome, StepError> {
-        self.ended = true;
-        if self.grads.is_empty() {
-            self.opt.running_stats.keep();
-            return Ok(StepOutcome::NoGradients);
-        }
-        if self.grads.overflowed() {
-            return self.skip();
-        }
-        let (grads, factor) = self.grads.to_apply();
-        let applied = self.opt.apply(grads, factor);
-        self.opt.running_stats.keep();
-        applied?;
-        for id in self.grads.losses() {
-            self.opt.scalers[id].update(false);
-        }
-        Ok(StepOutcome::Applied)
-    }
-
-    fn skip(&mut self) -> Result<StepOutcome, StepError> {
-        let Self { opt, grads, .. } = self;
-        opt.running_stats.restore()?;
-        let mut overflows = Vec::new();
-        for id in grads.losses() {
-            let found = grads.overflow_of(id);
-            let scaler = &mut opt.scalers[id];
-            scaler.update(found.is_some());
-            if let Some((param, kind)) = found {
-                let parameter = opt.params[param].name().to_owned();
-                overflows.push(Overflow { loss: id, parameter, kind, new_scale: scaler.scale() });
-            }
-        }
-        for overflow in &overflows {
-            outcome::report(&opt.scalers[overflow.loss], overflow)?;
-        }
-        Ok(StepOutcome::Skipped { overflows })
-    }
-}
-
-impl<L: OptLevel, O: Optimizer, N: LossCount> Drop for Session<'_, L, O, N> {
-    /// A step that is given up after an overflow was seen counts as skipped; any other leaves no
-    /// trace.
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let settled = match self.grads.overflowed() {
-            true => self.skip().map(|_| ()),
-            false => {
-                self.opt.running_stats.keep();
-                Ok(())
-            }
-        };
-        if let Err(error) = settled {
-            tracing::error!(target: "tch_amp", "a step that was given up: {error}");
-        }
     }
 }

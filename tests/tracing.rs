@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tch::Kind;
@@ -31,6 +31,13 @@ impl MakeWriter<'_> for Log {
     }
 }
 
+/// `tracing` caches who listens to an event, and tests that start and stop listening on their own
+/// threads disturb each other.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What is logged at INFO and above while `f` runs.
 fn logged(f: impl FnOnce()) -> String {
     let log = Log::default();
@@ -43,6 +50,7 @@ fn logged(f: impl FnOnce()) -> String {
 
 #[test]
 fn options_are_a_table() {
+    let _lock = one_at_a_time();
     let text = logged(|| {
         let builder = Amp::<O2<bf16>>::builder().loss_scale(Dynamic::new());
         let _ = builder.build(common::weights(&[1.0]), Sgd::new(0.1)).unwrap();
@@ -64,6 +72,7 @@ cast_model_outputs    : f32
 /// after that.
 #[test]
 fn stuck_scale_warns_ever_more_seldom() {
+    let _lock = one_at_a_time();
     let scale = Dynamic::new().init_scale(4.0).min_loss_scale(1.0);
     let builder = Amp::<O2>::builder().loss_scale(scale);
     let (model, mut opt) = builder.build(common::weights(&[1.0]), Sgd::new(0.1)).unwrap();

@@ -8,7 +8,7 @@ use super::{
     Param,
     adam::{Adam, AdamSettings, AdamW},
     bytes,
-    engine::{Engine, SettingError, check_lr},
+    engine::Engine,
     sgd::{Sgd, SgdSettings},
 };
 use crate::{
@@ -90,8 +90,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         multi_tensor::update(&mut updates)
     }
 
-    fn set_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError> {
-        check_lr(lr)?;
+    fn set_lr(&mut self, group: Option<usize>, lr: f64) {
         match group {
             Some(group) => {
                 let mut settings = *self.settings(group);
@@ -103,7 +102,6 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
                 all.for_each(|settings| *settings.lr_mut() = lr);
             }
         }
-        Ok(())
     }
 
     fn state_bytes(&self) -> usize {
@@ -158,8 +156,8 @@ macro_rules! optimizers {
                 self.0.apply(params, grads, factor)
             }
 
-            fn set_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError> {
-                self.0.set_lr(group, lr)
+            fn set_lr(&mut self, group: Option<usize>, lr: f64) {
+                self.0.set_lr(group, lr);
             }
 
             fn state_bytes(&self) -> usize {

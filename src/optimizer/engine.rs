@@ -34,7 +34,7 @@ pub trait Engine: std::fmt::Debug {
     ) -> Result<(), TchError>;
 
     /// Sets the learning rate of one group, or of all.
-    fn set_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError>;
+    fn set_lr(&mut self, group: Option<usize>, lr: f64);
 
     /// Bytes held by the optimizer's own state.
     fn state_bytes(&self) -> usize;

@@ -141,7 +141,9 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     ///
     /// When the rate is negative, NaN or infinite.
     pub fn set_lr(&mut self, lr: f64) -> Result<(), SettingError> {
-        self.optimizer.set_lr(None, lr)
+        engine::check_lr(lr)?;
+        self.optimizer.set_lr(None, lr);
+        Ok(())
     }
 
     /// Sets the learning rate of one group, as numbered by `tch`'s `Path::set_group`.
@@ -150,10 +152,12 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     ///
     /// When the rate is negative, NaN or infinite, or no variable is in the group.
     pub fn set_lr_group(&mut self, group: usize, lr: f64) -> Result<(), SettingError> {
-        match self.params.iter().any(|param| param.group() == group) {
-            true => self.optimizer.set_lr(Some(group), lr),
-            false => Err(SettingError::UnknownGroup { group }),
+        if !self.params.iter().any(|param| param.group() == group) {
+            return Err(SettingError::UnknownGroup { group });
         }
+        engine::check_lr(lr)?;
+        self.optimizer.set_lr(Some(group), lr);
+        Ok(())
     }
 
     /// Bytes held by masters and by the optimizer's state.

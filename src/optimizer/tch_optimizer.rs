@@ -2,10 +2,7 @@
 
 use tch::{Kind, TchError, Tensor, nn::Optimizer};
 
-use super::{
-    Param,
-    engine::{Engine, SettingError, check_lr},
-};
+use super::{Param, engine::Engine};
 use crate::{builder::BuildError, libtorch, model::Variable, multi_tensor};
 
 impl Engine for Optimizer {
@@ -56,13 +53,11 @@ impl Engine for Optimizer {
         Ok(())
     }
 
-    fn set_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError> {
-        check_lr(lr)?;
+    fn set_lr(&mut self, group: Option<usize>, lr: f64) {
         match group {
             Some(group) => self.set_lr_group(group, lr),
             None => Optimizer::set_lr(self, lr),
         }
-        Ok(())
     }
 
     fn state_bytes(&self) -> usize {

@@ -159,3 +159,24 @@ fn settings_out_of_range_are_refused_by_name() {
         build(AdamW::new(0.1).group(7, |g| g.weight_decay(0.0))),
     );
 }
+
+#[test]
+fn learning_rates_that_make_no_sense_are_refused_and_change_nothing() {
+    fn refuses<O: Optimizer>(built: (VarStore, Net), own: O) {
+        let (_, mut opt) = Amp::<O0>::builder().build(built, own).unwrap();
+        let expected = "the learning rate is -1: it must be finite and not negative";
+        assert_eq!(opt.set_lr(-1.0).unwrap_err().to_string(), expected);
+        assert!(opt.set_lr(f64::NAN).is_err() && opt.set_lr_group(0, f64::INFINITY).is_err());
+        let expected = "no variable is in group 9: see `nn::Path::set_group`";
+        assert_eq!(opt.set_lr_group(9, 0.1).unwrap_err().to_string(), expected);
+    }
+    refuses(Net::seeded(1), AdamW::new(0.5));
+    let (store, net) = Net::seeded(1);
+    let foreign = nn::Sgd::default().build(&store, 0.5).unwrap();
+    refuses((store, net), foreign);
+    let (_, mut opt) = Amp::<O0>::builder().build(Net::seeded(1), Sgd::new(0.5)).unwrap();
+    assert!(opt.set_lr(-1.0).is_err());
+    assert_eq!(opt.optimizer().lr(0), 0.5);
+    opt.set_lr(0.25).unwrap();
+    assert_eq!(opt.optimizer().lr(0), 0.25);
+}

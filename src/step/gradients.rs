@@ -103,7 +103,12 @@ impl Gradients {
     /// Adds the latest pass's gradients to the sums.
     fn fold(&mut self, params: &[Param]) -> Result<(), StepError> {
         let Some(Latest { loss, scale, grads, .. }) = self.latest.take() else { return Ok(()) };
-        let check = multi_tensor::accumulate(&mut self.sums, &grads, (1.0 / scale) as f32)?;
+        let factor = (1.0 / scale) as f32;
+        let mut check = multi_tensor::accumulate(&mut self.sums, &grads, factor)?;
+        // Sums that are spoilt already say nothing of this pass.
+        if self.overflowed() {
+            check = multi_tensor::check(&grads, factor)?;
+        }
         self.note(loss, finding(params, check));
         Ok(())
     }

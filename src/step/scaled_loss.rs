@@ -135,6 +135,9 @@ impl<'s> ScaledLoss<'s> {
     /// [`StepError::UnusedInput`] for an input that the loss does not depend on; otherwise when
     /// libtorch refuses the pass.
     pub fn grad<T: Borrow<Tensor>>(self, inputs: &[T]) -> Result<Vec<Tensor>, StepError> {
+        if inputs.is_empty() {
+            return Ok(Vec::new());
+        }
         let grads = Tensor::f_run_backward(&[&self.scaled], inputs, true, true)?;
         let mut unscaled = Vec::with_capacity(grads.len());
         for (index, grad) in grads.into_iter().enumerate() {

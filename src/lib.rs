@@ -28,3 +28,12 @@ pub use model::AmpModel;
 pub use optimizer::{AmpOptimizer, Optimizer, SettingError, optim};
 pub use scaler::{Dynamic, LossScale, Scaler, Static};
 pub use step::{Step, StepError, StepOutcome, joint};
+
+// The programs of `docs/` are doc tests.
+#[cfg(doctest)]
+mod docs {
+    #[doc = include_str!("../docs/from-apex.md")]
+    mod from_apex {}
+    #[doc = include_str!("../docs/from-torch.md")]
+    mod from_torch {}
+}

@@ -317,3 +317,48 @@ fn models_and_optimizers_are_send() {
     });
     assert!(trained.join().unwrap().is_applied());
 }
+
+#[test]
+fn device_that_cannot_train_is_refused_by_name() {
+    let store = VarStore::new(Device::Vulkan);
+    let error = Amp::<O2>::builder().build_model((store, ())).unwrap_err();
+    assert!(matches!(error, BuildError::Device { device: Device::Vulkan }), "{error}");
+}
+
+/// Apex's `initialize` refuses to go on without cuDNN.
+#[test]
+fn cudnn_may_be_switched_off() {
+    let before = tch::Cuda::user_enabled_cudnn();
+    tch::Cuda::set_user_enabled_cudnn(false);
+    let built = Amp::<O2<bf16>>::builder().build(common::weights(&[1.0]), Sgd::new(1.0));
+    let (model, mut opt) = built.unwrap();
+    let outcome = opt.backward_step(&(&model.inner().0 * 0.5).sum(Kind::Float)).unwrap();
+    tch::Cuda::set_user_enabled_cudnn(before);
+    assert!(outcome.outcome().is_applied());
+    assert_eq!(values(&model.inner().0), [0.5]);
+}
+
+/// A module in a wrapper of the user's own, as for data-parallel training.
+#[derive(Debug)]
+struct Wrapper(Net);
+
+impl ModuleT for Wrapper {
+    fn forward_t(&self, xs: &Tensor, train: bool) -> Tensor {
+        self.0.forward_t(xs, train)
+    }
+}
+
+/// Apex refuses a model that is wrapped before it is cast; here the VarStore is what is cast.
+#[test]
+fn wrapped_module_is_trained_like_the_module() {
+    fn train<M: ModuleT>(model: (VarStore, M)) -> Vec<(String, common::Bits)> {
+        let (model, mut opt) = Amp::<O2<bf16>>::builder().build(model, Sgd::new(0.1)).unwrap();
+        for (xs, ys) in common::batches(3) {
+            let loss = common::mse(&model.forward_t(&xs, true), &ys);
+            assert!(opt.backward_step(&loss).unwrap().outcome().is_applied());
+        }
+        common::snapshot(model.variables())
+    }
+    let (store, net) = Net::seeded(1);
+    assert_eq!(train((store, Wrapper(net))), train(Net::seeded(1)));
+}

@@ -183,3 +183,19 @@ fn one_level_trains_on_a_folder_and_writes_its_numbers_and_plots() {
         assert!(png.starts_with(b"\x89PNG"), "{plot}");
     }
 }
+
+/// tch's own autocast has libtorch print lines on deprecated calls, Apex prints some of its own.
+#[test]
+fn no_level_makes_libtorch_warn() {
+    let data = folder("warnings");
+    write_set(&data, "t10k", 20);
+    let data = data.to_str().unwrap();
+    for level in ["O0", "O1<bf16>", "O2<bf16>", "O3<bf16>"] {
+        let output = mnist(&["--data", data, "--epochs", "1", "--opt-level", level]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        assert!(stderr.contains(&format!("opt_level             : {level}")), "{stderr}");
+        assert!(!stderr.to_lowercase().contains("warn"), "{stderr}");
+        assert!(!stderr.to_lowercase().contains("deprecat"), "{stderr}");
+    }
+}

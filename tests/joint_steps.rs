@@ -1,9 +1,6 @@
 //! One loss that feeds several optimizers, and steps that are open at the same time.
 
-use tch::{
-    Device, Kind, Tensor,
-    nn::{Module, ModuleT},
-};
+use tch::{Device, Kind, Tensor, nn::ModuleT};
 use tch_amp::{
     Amp, AmpModel, AmpOptimizer, Dynamic, O0, O1, O2, O3, OptLevel, StepError, StepOutcome, bf16,
     f16, joint, optim::Sgd,
@@ -175,9 +172,9 @@ fn a_graph_can_be_retained_for_another_loss() {
     let (from_a, from_b) = (linear(&a, 0.5), linear(&b, 0.5));
     let first = &from_a * 0.5 + &from_b * 0.25;
     let second = &from_a * 0.25 - &from_b * 0.5;
-    let scaled = joint((&mut step_a, &mut step_b)).scale_loss(&first).unwrap();
-    scaled.retain_graph().backward().unwrap();
-    joint((&mut step_a, &mut step_b)).backward_of::<U1>(&second).unwrap();
+    let mut both = joint((&mut step_a, &mut step_b));
+    both.scale_loss(&first).unwrap().retain_graph().backward().unwrap();
+    both.backward_of::<U1>(&second).unwrap();
     for step in [step_a, step_b] {
         assert!(step.unscale().unwrap().step().unwrap().is_applied());
     }

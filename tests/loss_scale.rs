@@ -3,8 +3,13 @@
 mod common;
 
 use proptest::{collection::vec, prelude::*, test_runner::TestCaseResult};
+use serde::de::DeserializeOwned;
+use static_assertions::assert_not_impl_any;
 use tch::{Device, Kind, Tensor};
-use tch_amp::{Amp, Dynamic, LossScale, O0, Static, StepOutcome, optim::Sgd, step::NonFinite};
+use tch_amp::{
+    Amp, Dynamic, LossScale, O0, O2, Scaler, Static, StepOutcome, optim::Sgd, step::NonFinite,
+};
+use typenum::U2;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Event {
@@ -157,6 +162,21 @@ fn endless_overflow_leaves_a_usable_scale() {
     assert_eq!(opt.scalers()[0].skipped(), 1200);
     assert_eq!(common::values(&model.inner().0), [1.0]);
 }
+
+/// A disabled `GradScaler` lacks its attributes, and Apex has no scalers then.
+#[test]
+fn scales_can_be_read_before_the_first_step_and_when_disabled() {
+    let read = |enabled| {
+        let builder = Amp::<O2>::builder().enabled(enabled).num_losses::<U2>();
+        let (_, opt) = builder.build(common::weights(&[1.0]), Sgd::new(1.0)).unwrap();
+        opt.scalers().iter().map(|s| (s.scale(), s.unskipped(), s.skipped())).collect::<Vec<_>>()
+    };
+    assert_eq!(read(true), [(65_536.0, 0, 0); 2]);
+    assert_eq!(read(false), [(1.0, 0, 0); 2]);
+}
+
+// A scale can be read and not replaced: there is no state to load in part or from another run.
+assert_not_impl_any!(Scaler: DeserializeOwned);
 
 /// pytorch#98828: with tiny gradients the scale used to grow to infinity.
 #[test]

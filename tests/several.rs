@@ -183,7 +183,7 @@ fn run<L: OptLevel, N: LossCount, I0: LossId<N>, I1: LossId<N>>(
                 for (loss, (of, feeds)) in scenario.losses.iter().enumerate() {
                     let sum = sum(&models, of, now.filter(|injection| injection.loss == loss));
                     let fed = steps.iter_mut().enumerate().filter(|(n, _)| feeds.contains(n));
-                    let fed = joint(fed.map(|(_, step)| step).collect::<Vec<_>>());
+                    let mut fed = joint(fed.map(|(_, step)| step).collect::<Vec<_>>());
                     match loss {
                         0 => fed.backward_of::<I0>(&sum).unwrap(),
                         _ => fed.backward_of::<I1>(&sum).unwrap(),

@@ -241,3 +241,23 @@ fn outcome_tells_inf_from_nan() {
     assert_eq!(kind(&[f32::NEG_INFINITY, f32::INFINITY]), NonFinite::Inf);
     assert_eq!(kind(&[f32::INFINITY, f32::NAN]), NonFinite::NaN);
 }
+
+/// torch's fused optimizers skip when `found_inf` is 1, and step when two overflows make it 2.
+#[test]
+fn two_overflows_skip_like_one() {
+    let (store, module) = common::weights(&[1.0]);
+    let builder =
+        Amp::<O2>::builder().num_losses::<U2>().loss_scale(Dynamic::new().init_scale(1024.0));
+    let (model, mut opt) = builder.build((store, module), Sgd::new(1.0)).unwrap();
+    let loss = || (model.inner().0.to_kind(Kind::Float) * 1e6).sum(Kind::Float);
+    let mut step = opt.begin();
+    step.backward(&loss()).unwrap();
+    step.backward(&loss()).unwrap();
+    step.backward_of::<U1>(&loss()).unwrap();
+    let StepOutcome::Skipped { overflows } = step.unscale().unwrap().step().unwrap() else {
+        panic!("all three overflow");
+    };
+    assert_eq!(overflows.iter().map(|o| o.loss).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(values(&model.inner().0), [1.0]);
+    assert!(opt.scalers().iter().all(|scaler| scaler.scale() == 512.0));
+}

@@ -56,11 +56,25 @@ pub(crate) struct Update<'a, R, const K: usize> {
 ///
 /// Once on a device that is not the CPU.
 pub(crate) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
-    match device(grads) {
-        Some(Device::Cpu) => cpu::check(grads, factor),
-        Some(_) => tensor_ops::check(grads, factor),
-        None => Ok(Check::default()),
+    let mut devices: Vec<_> = grads.iter().flatten().map(Tensor::device).collect();
+    devices.dedup();
+    match devices[..] {
+        [] => Ok(Check::default()),
+        [Device::Cpu] => cpu::check(grads, factor),
+        [_] => tensor_ops::check(grads, factor),
+        _ => one_by_one(grads, factor),
     }
+}
+
+/// For models on several devices.
+fn one_by_one(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
+    let mut found = Check::default();
+    for (index, grad) in grads.iter().enumerate() {
+        let check = check(&[grad.as_ref().map(Tensor::shallow_clone)], factor)?;
+        found.squared_norm += check.squared_norm;
+        found.non_finite = found.non_finite.or(check.non_finite.map(|(_, kind)| (index, kind)));
+    }
+    Ok(found)
 }
 
 /// Makes `grad * factor` as a new FP32 tensor.
@@ -107,8 +121,4 @@ pub(crate) fn update<R: Rule<K>, const K: usize>(
         }
     }
     Ok(())
-}
-
-fn device(grads: &[Option<Tensor>]) -> Option<Device> {
-    grads.iter().flatten().next().map(Tensor::device)
 }

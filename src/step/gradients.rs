@@ -25,6 +25,8 @@ pub(super) struct Gradients {
     squared_norm: Option<f64>,
     /// Whether non-finite values are none of our business, as in plain `tch`.
     plain: bool,
+    /// Whether handles on the gradients were given out, through which they can be written.
+    lent: bool,
 }
 
 /// What is known of one loss's gradients: the first parameter with a non-finite one.
@@ -49,6 +51,7 @@ impl Gradients {
             factor: 1.0,
             squared_norm: None,
             plain,
+            lent: false,
         }
     }
 
@@ -145,8 +148,26 @@ impl Gradients {
         (&self.sums, self.factor as f32)
     }
 
+    /// The gradients as true FP32 values, for whoever wants to see them.
+    pub(super) fn lend(&mut self) -> Result<&[Option<Tensor>], StepError> {
+        self.lent = true;
+        self.full().map(|grads| &*grads)
+    }
+
+    /// Looks again at gradients that were given out: torch applies what is written to them between
+    /// `unscale_` and `step`, NaN included.
+    pub(super) fn check_lent(&mut self, params: &[Param]) -> Result<(), StepError> {
+        if self.lent && !self.overflowed() {
+            let check = multi_tensor::check(&self.sums, self.factor as f32)?;
+            if let Some(&first) = self.losses().first() {
+                self.note(first, finding(params, check));
+            }
+        }
+        Ok(())
+    }
+
     /// The gradients as true FP32 values.
-    pub(super) fn full(&mut self) -> Result<&mut [Option<Tensor>], StepError> {
+    fn full(&mut self) -> Result<&mut [Option<Tensor>], StepError> {
         let _no_grad = tch::no_grad_guard();
         for grad in self.sums.iter_mut().flatten() {
             *grad = multi_tensor::scale(grad, self.factor as f32)?;

@@ -98,17 +98,17 @@ pub fn joint<'s, L, N>(steps: impl JointSteps<'s, L, N>) -> Joint<'s, L, N> {
 #[must_use = "call `.backward(&loss)` to compute gradients"]
 #[derive(Debug)]
 pub struct Joint<'s, L, N> {
-    pub(super) parts: Vec<Part<'s>>,
-    pub(super) _types: PhantomData<(L, N)>,
+    parts: Vec<Part<'s>>,
+    _types: PhantomData<(L, N)>,
 }
 
-impl<'s, L: OptLevel, N: LossCount> Joint<'s, L, N> {
+impl<L: OptLevel, N: LossCount> Joint<'_, L, N> {
     /// See [`Step::scale_loss`].
     ///
     /// # Errors
     ///
     /// See [`StepError`].
-    pub fn scale_loss(self, loss: &Tensor) -> Result<ScaledLoss<'s>, StepError> {
+    pub fn scale_loss(&mut self, loss: &Tensor) -> Result<ScaledLoss<'_>, StepError> {
         self.scaled::<U0>(loss)
     }
 
@@ -117,7 +117,10 @@ impl<'s, L: OptLevel, N: LossCount> Joint<'s, L, N> {
     /// # Errors
     ///
     /// See [`StepError`].
-    pub fn scale_loss_of<I: LossId<N>>(self, loss: &Tensor) -> Result<ScaledLoss<'s>, StepError> {
+    pub fn scale_loss_of<I: LossId<N>>(
+        &mut self,
+        loss: &Tensor,
+    ) -> Result<ScaledLoss<'_>, StepError> {
         self.scaled::<I>(loss)
     }
 
@@ -130,7 +133,7 @@ impl<'s, L: OptLevel, N: LossCount> Joint<'s, L, N> {
     /// # Syncs
     ///
     /// Once, to see whether the gradients of all optimizers are finite.
-    pub fn backward(self, loss: &Tensor) -> Result<(), StepError> {
+    pub fn backward(&mut self, loss: &Tensor) -> Result<(), StepError> {
         self.scale_loss(loss)?.backward()
     }
 
@@ -143,11 +146,12 @@ impl<'s, L: OptLevel, N: LossCount> Joint<'s, L, N> {
     /// # Syncs
     ///
     /// Once, to see whether the gradients of all optimizers are finite.
-    pub fn backward_of<I: LossId<N>>(self, loss: &Tensor) -> Result<(), StepError> {
+    pub fn backward_of<I: LossId<N>>(&mut self, loss: &Tensor) -> Result<(), StepError> {
         self.scale_loss_of::<I>(loss)?.backward()
     }
 
-    fn scaled<I: Unsigned>(self, loss: &Tensor) -> Result<ScaledLoss<'s>, StepError> {
-        ScaledLoss::new(self.parts, I::USIZE, loss)
+    fn scaled<I: Unsigned>(&mut self, loss: &Tensor) -> Result<ScaledLoss<'_>, StepError> {
+        let parts = self.parts.iter_mut().map(Part::reborrow).collect();
+        ScaledLoss::new(parts, I::USIZE, loss)
     }
 }

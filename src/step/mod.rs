@@ -215,6 +215,9 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
 
     /// The gradients by the parameter's name, in FP32. Parameters without a gradient are left out.
     ///
+    /// What is written to them is applied, unless it is not finite: [`step`](Self::step) looks at
+    /// them again.
+    ///
     /// # Errors
     ///
     /// When libtorch refuses an operation.
@@ -225,7 +228,7 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
         let Session { opt, grads, .. } = &mut self.session;
         let names = opt.core.params.iter().map(|param| param.name());
         let named =
-            names.zip(grads.full()?).filter_map(|(name, grad)| Some((name, grad.as_ref()?)));
+            names.zip(grads.lend()?).filter_map(|(name, grad)| Some((name, grad.as_ref()?)));
         Ok(named.collect())
     }
 

@@ -151,6 +151,10 @@ impl<'s> ScaledLoss<'s> {
 }
 
 impl Part<'_> {
+    pub(super) fn reborrow(&mut self) -> Part<'_> {
+        Part { core: self.core, grads: self.grads }
+    }
+
     /// Moves the gradients out of the parameters.
     fn take_grads(&self) -> Vec<Option<Tensor>> {
         let take = |param: &Param| libtorch::take_grad(param.weight());

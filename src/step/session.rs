@@ -36,6 +36,7 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
     }
 
     pub(super) fn end(&mut self) -> Result<StepOutcome, StepError> {
+        self.grads.check_lent(&self.opt.core.params)?;
         self.ended = true;
         if self.grads.overflowed() {
             return self.skip();

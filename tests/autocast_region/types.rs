@@ -81,3 +81,13 @@ fn assignment_to_indices_casts_to_the_type_of_the_destination() {
     assert_eq!(into_low.kind(), Kind::BFloat16);
     assert_eq!(into_low.sum(None).double_value(&[]), 2.0);
 }
+
+/// Apex refuses `x.exp_()` of half; libtorch has no cast for what is written in place.
+#[test]
+fn in_place_operations_of_the_fp32_list_run_in_their_own_type() {
+    let _region = enter_bf16();
+    let mut xs = Tensor::ones([1], (Kind::BFloat16, Device::Cpu));
+    let _ = xs.exp_();
+    // e to 8 bits
+    assert_eq!((xs.kind(), xs.double_value(&[0])), (Kind::BFloat16, 2.71875));
+}

@@ -54,11 +54,13 @@
 //! ```
 
 mod error;
+mod functions;
 mod region;
 
 use tch::Device;
 
 pub use error::AutocastError;
+pub use functions::{float_function, half_function, promote_function};
 pub use region::AutocastRegion;
 pub(crate) use region::RegionKind;
 

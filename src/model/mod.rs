@@ -1,26 +1,20 @@
 //! `AmpModel`: a model cast as its level says.
 
 mod batch_norm;
+mod forward;
 mod running_stats;
 mod variables;
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
 
-use tch::{
-    Device, Kind, TchError, Tensor,
-    nn::{Module, ModuleT, VarStore},
-};
+use tch::{Device, Kind, TchError, Tensor, nn::VarStore};
 
 pub(crate) use running_stats::RunningStats;
 pub use variables::Variable;
 pub(crate) use variables::VariableCount;
 
 use crate::{
-    autocast::{AutocastRegion, RegionKind},
-    builder::BuildError,
-    config::Properties,
-    level::OptLevel,
-    libtorch,
+    autocast::RegionKind, builder::BuildError, config::Properties, level::OptLevel, libtorch,
     optimizer::bytes,
 };
 
@@ -91,51 +85,6 @@ impl<L: OptLevel, M> AmpModel<L, M> {
         &self.module
     }
 
-    /// Calls any method of the wrapped module as a training step would: inside the level's
-    /// autocast region, with batch-norm statistics protected.
-    ///
-    /// Inputs are not cast; [`cast_input`](Self::cast_input) does that. For models whose forward
-    /// pass is not `ModuleT`'s.
-    pub fn run<R>(&self, call: impl FnOnce(&M) -> R) -> R {
-        self.running_stats.before_forward();
-        let _region = self.autocast();
-        call(&self.module)
-    }
-
-    /// Enters the autocast region of level `O1`, for the time the guard lives. At other levels,
-    /// nothing happens.
-    pub fn autocast(&self) -> Option<AutocastRegion> {
-        self.region.map(RegionKind::enter)
-    }
-
-    /// Casts a floating-point tensor to the type that the level wants for inputs.
-    ///
-    /// # Panics
-    ///
-    /// When libtorch cannot allocate memory, as `Tensor::to_kind` does.
-    pub fn cast_input(&self, input: &Tensor) -> Tensor {
-        let kind = self.properties.cast_model_type.filter(|_| self.properties.enabled);
-        cast(input, kind)
-    }
-
-    /// Casts a floating-point tensor to the type of the model's outputs.
-    ///
-    /// # Panics
-    ///
-    /// When libtorch cannot allocate memory, as `Tensor::to_kind` does.
-    pub fn cast_output(&self, output: Tensor) -> Tensor {
-        let kind = self.properties.cast_model_outputs.unwrap_or(Kind::Float);
-        cast(&output, Some(kind).filter(|_| self.properties.enabled))
-    }
-
-    /// The forward pass of a module that does not tell training from evaluation.
-    pub fn forward(&self, xs: &Tensor) -> Tensor
-    where
-        M: Module,
-    {
-        self.forward_t(xs, true)
-    }
-
     /// The variables by name, as the level keeps them. The handles share the model's memory.
     pub fn variables(&self) -> HashMap<String, Tensor> {
         self.store.variables()
@@ -175,33 +124,11 @@ impl<L: OptLevel, M> AmpModel<L, M> {
     }
 }
 
-impl<L: OptLevel, M: ModuleT> ModuleT for AmpModel<L, M> {
-    /// Casts the input, runs the module, casts the output.
-    fn forward_t(&self, xs: &Tensor, train: bool) -> Tensor {
-        let xs = self.cast_input(xs);
-        if train {
-            self.running_stats.before_forward();
-        }
-        let ys = {
-            let _region = self.autocast();
-            self.module.forward_t(&xs, train)
-        };
-        self.cast_output(ys)
-    }
-}
-
 /// The autocast region of the level, if it has one.
 fn region(device: Device, properties: &Properties) -> Result<Option<RegionKind>, BuildError> {
     let kind = properties.opt_level.low_precision();
     match kind.filter(|_| properties.enabled && properties.patch_torch_functions) {
         Some(kind) => Ok(Some(RegionKind::new(device, kind)?)),
         None => Ok(None),
-    }
-}
-
-fn cast(tensor: &Tensor, kind: Option<Kind>) -> Tensor {
-    match kind {
-        Some(kind) if tensor.is_floating_point() => tensor.to_kind(kind),
-        _ => tensor.shallow_clone(),
     }
 }

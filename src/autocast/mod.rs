@@ -22,7 +22,7 @@
 //! pooling, which have no 16-bit kernels on the CPU.
 //!
 //! `binary_cross_entropy` runs in FP32 on the CPU and on CUDA, where Apex and libtorch's own
-//! autocast refuse it: a probability that 16 bits round to 0 or 1 has no finite logarithm. The
+//! autocast refuse it: a probability that 16 bits round to 0 or 1 has lost its logarithm. The
 //! probability itself is best made in FP32, by [`float_function`], or the sigmoid left to
 //! `binary_cross_entropy_with_logits`.
 //!

@@ -3,6 +3,7 @@
 mod batch_norm;
 mod forward;
 mod running_stats;
+mod scripted;
 mod variables;
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
@@ -23,6 +24,13 @@ use crate::{
 /// It is a `tch::nn::ModuleT` when the wrapped module is one. Floating-point inputs are cast at
 /// the levels that cast the model, integer and boolean ones never; floating-point outputs are FP32
 /// unless [`cast_model_outputs`](crate::builder::AmpBuilder::cast_model_outputs) says otherwise.
+///
+/// # TorchScript
+///
+/// A `tch::TrainableCModule` works at `O0` and `O1` as any module. Its VarStore holds its parameters
+/// only, `layer.norm.weight` as `layer_norm_weight`, so that batch norm is not recognised: at `O2`
+/// and `O3` set `keep_batchnorm_fp32(false)` and name the parameters of batch norm in
+/// `keep_fp32([…])`. Its running statistics stay in FP32, but a skipped step does not restore them.
 #[derive(Debug)]
 pub struct AmpModel<L, M> {
     module: M,
@@ -45,6 +53,7 @@ impl<L: OptLevel, M> AmpModel<L, M> {
             return Err(BuildError::Device { device });
         }
         region(device, properties)?;
+        scripted::check::<M>(properties)?;
         let mut variables = variables::list(store);
         variables::keep_fp32(&mut variables, properties, keep_fp32)?;
         for variable in &variables {

@@ -123,8 +123,7 @@ macro_rules! castable {
             type Cast = Self;
 
             fn map_tensors(&self, map: &mut $crate::castable::TensorMap<'_>) -> Self {
-                let Self { $($field),+ } = self;
-                Self { $($field: $crate::Castable::map_tensors($field, map)),+ }
+                Self { $($field: $crate::Castable::map_tensors(&self.$field, map)),+ }
             }
         }
     };

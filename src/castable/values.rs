@@ -106,6 +106,7 @@ impl Castable for str {
 
 macro_rules! untouched {
     ($($type:ty)*) => { $(
+        #[diagnostic::do_not_recommend]
         impl Castable for $type {
             type Cast = Self;
 
@@ -123,6 +124,7 @@ untouched! {
 
 macro_rules! tuples {
     ($(($($type:ident)+))*) => { $(
+        #[diagnostic::do_not_recommend]
         #[expect(non_snake_case, reason = "a type and its value share their name")]
         impl<$($type: Castable),+> Castable for ($($type,)+) {
             type Cast = ($($type::Cast,)+);

@@ -27,6 +27,6 @@ pub use dtype::LowPrecision;
 pub use half::{bf16, f16};
 pub use level::{O0, O1, O2, O3, O4, O5, OptLevel};
 pub use model::AmpModel;
-pub use optimizer::{AmpOptimizer, Optimizer, optim};
+pub use optimizer::{AmpOptimizer, Optimizer, SettingError, optim};
 pub use scaler::{Dynamic, LossScale, Scaler, Static};
-pub use step::{Step, StepError, StepOutcome};
+pub use step::{Step, StepError, StepOutcome, joint};

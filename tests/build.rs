@@ -227,7 +227,7 @@ fn optimizer_of_another_model_is_refused_by_name() {
 fn model_without_variables_cannot_be_trained() {
     let empty = (VarStore::new(Device::Cpu), ());
     let error = Amp::<O2>::builder().build(empty, AdamW::new(1e-3)).unwrap_err();
-    assert!(matches!(error, BuildError::NoTrainableVariables), "{error}");
+    assert!(matches!(error, BuildError::NoTrainableVariables { optimizer: 0 }), "{error}");
 }
 
 #[test]

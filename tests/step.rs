@@ -281,20 +281,6 @@ fn step_given_up_leaves_no_trace() {
 }
 
 #[test]
-fn variables_added_after_build_are_noticed() {
-    let store = VarStore::new(Device::Cpu);
-    let variables = std::sync::Arc::clone(&store.variables_);
-    let w = store.root().ones("w", &[1]);
-    let (_model, mut opt) = Amp::<O2>::builder().build((store, ()), Sgd::new(1.0)).unwrap();
-    let other = VarStore::new(Device::Cpu);
-    let _late = other.root().ones("late", &[1]);
-    let late = other.variables_.lock().unwrap().trainable_variables.pop().unwrap();
-    variables.lock().unwrap().trainable_variables.push(late);
-    let error = opt.backward_step(&w.sum(Kind::Float)).unwrap_err();
-    assert!(matches!(error, StepError::AddedVariables { added: 1 }), "{error}");
-}
-
-#[test]
 fn layouts_do_not_matter() {
     let run = |transposed: bool| {
         let store = VarStore::new(Device::Cpu);

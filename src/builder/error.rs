@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, TchError};
 
-use crate::{autocast::AutocastError, error::first_line};
+use crate::{autocast::AutocastError, error::first_line, optimizer::SettingError};
 
 /// Why `build` failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -28,9 +28,43 @@ pub enum BuildError {
         /// The variable.
         name: String,
     },
-    /// A path to keep in FP32 leads to no variable.
-    #[error("`keep_fp32`: there is no variable under `{path}`")]
+    /// A parameter belongs to one optimizer.
+    #[error(
+        "variable `{name}` is given to optimizers {} and {}: divide the variables with \
+         `only([\"path\", …])`, or pass as many optimizers as models",
+        .optimizers[0], .optimizers[1]
+    )]
+    GivenTwice {
+        /// The variable.
+        name: String,
+        /// The optimizers' positions.
+        optimizers: [usize; 2],
+    },
+    /// Each VarStore has variables of its own.
+    #[error(
+        "`{name}` and `{other}` are the same tensor, in two VarStores: put both modules on one \
+         VarStore, where a tied variable counts once"
+    )]
+    SharedByModels {
+        /// The variable in one model.
+        name: String,
+        /// The same in another.
+        other: String,
+    },
+    /// No optimizer would ever update the variable.
+    #[error(
+        "variable `{name}` is trainable and no optimizer has it: name its path in `only([…])`, or \
+         freeze it with `set_requires_grad(false)`"
+    )]
+    WithoutOptimizer {
+        /// The variable.
+        name: String,
+    },
+    /// A path leads to no variable.
+    #[error("`{option}`: there is no variable under `{path}`")]
     UnknownPath {
+        /// `keep_fp32` or `only`.
+        option: &'static str,
         /// The path.
         path: String,
     },
@@ -44,29 +78,16 @@ pub enum BuildError {
     )]
     ScriptedBatchNorm,
     /// There is nothing to train.
-    #[error("the VarStore has no trainable variables: build the model before the optimizer")]
-    NoTrainableVariables,
-    /// The optimizer has settings for a group that no variable is in.
     #[error(
-        "the optimizer has settings for group {group}, but no variable is in it: see \
-         `nn::Path::set_group`"
+        "optimizer {optimizer} has no trainable variables: build the model before the optimizer"
     )]
-    UnknownGroup {
-        /// The group.
-        group: usize,
+    NoTrainableVariables {
+        /// The optimizer's position.
+        optimizer: usize,
     },
-    /// An optimizer setting is out of range.
-    #[error("{optimizer}: `{setting}` is {value}: {expected}")]
-    Setting {
-        /// The optimizer.
-        optimizer: &'static str,
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
+    /// An optimizer setting is out of range, or for a group that no variable is in.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// `O1` has no casts on this device.
     #[error(transparent)]
     Autocast(#[from] AutocastError),

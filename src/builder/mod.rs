@@ -2,13 +2,18 @@
 
 mod build;
 mod error;
+mod models;
+mod optimizers;
 pub mod state;
 
 use std::marker::PhantomData;
 
 use typenum::U1;
 
+pub(crate) use build::Listed;
 pub use error::BuildError;
+pub use models::Models;
+pub use optimizers::Optimizers;
 
 use crate::{
     config::{AmpConfig, OptionError, Properties},

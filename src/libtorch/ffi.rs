@@ -39,6 +39,7 @@ unsafe extern "C" {
 
     pub(super) safe fn tch_amp_grad_enabled() -> bool;
     pub(super) fn tch_amp_tensor_id(tensor: *const C_tensor) -> *const c_void;
+    pub(super) fn tch_amp_backward(loss: *const C_tensor, retain_graph: bool) -> *mut c_char;
     pub(super) fn tch_amp_take_grad(tensor: *const C_tensor) -> *mut C_tensor;
     pub(super) fn tch_amp_set_grad(tensor: *const C_tensor, grad: *const C_tensor) -> *mut c_char;
     pub(super) fn tch_amp_data(

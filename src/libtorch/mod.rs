@@ -15,4 +15,4 @@ pub(crate) use autocast::{
 };
 pub(crate) use data::{slice, slice_mut};
 pub(crate) use ffi::AutocastDevice;
-pub(crate) use tensor::{grad_enabled, set_grad, take_grad, tensor_id};
+pub(crate) use tensor::{TensorId, backward, grad_enabled, set_grad, take_grad, tensor_id};

@@ -78,6 +78,10 @@ const void* tch_amp_tensor_id(const at::Tensor* tensor) noexcept {
   return tensor->unsafeGetTensorImpl();
 }
 
+char* tch_amp_backward(const at::Tensor* loss, bool retain_graph) noexcept {
+  return caught([&] { loss->backward({}, retain_graph, false); });
+}
+
 at::Tensor* tch_amp_take_grad(const at::Tensor* tensor) noexcept {
   at::Tensor* taken = nullptr;
   char* failure = caught([&] {

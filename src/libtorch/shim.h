@@ -26,6 +26,7 @@ void tch_amp_free_message(char* message) noexcept;
 
 bool tch_amp_grad_enabled() noexcept;
 const void* tch_amp_tensor_id(const at::Tensor* tensor) noexcept;
+char* tch_amp_backward(const at::Tensor* loss, bool retain_graph) noexcept;
 // Returns a new tensor, or null if there is no gradient.
 at::Tensor* tch_amp_take_grad(const at::Tensor* tensor) noexcept;
 // A null `grad` removes the gradient.

@@ -18,6 +18,12 @@ pub(crate) fn tensor_id(tensor: &Tensor) -> TensorId {
     TensorId(unsafe { ffi::tch_amp_tensor_id(tensor.as_ptr()) }.addr())
 }
 
+/// Runs the backward pass of a scalar. With `retain_graph`, another one can follow.
+pub(crate) fn backward(loss: &Tensor, retain_graph: bool) -> Result<(), TchError> {
+    // SAFETY: the pointer is valid for this call, and the message is passed on at once.
+    unsafe { ffi::check(ffi::tch_amp_backward(loss.as_ptr(), retain_graph)) }
+}
+
 /// Whether autograd records the operations of this thread.
 pub(crate) fn grad_enabled() -> bool {
     ffi::tch_amp_grad_enabled()

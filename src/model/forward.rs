@@ -18,7 +18,7 @@ impl<L: OptLevel, M> AmpModel<L, M> {
     ///
     /// Inputs and outputs are not cast; [`forward_with`](Self::forward_with) does that.
     pub fn run<R>(&self, call: impl FnOnce(&M) -> R) -> R {
-        self.running_stats.before_forward();
+        self.shared.before_forward();
         let _region = self.autocast();
         call(&self.module)
     }
@@ -104,7 +104,7 @@ impl<L: OptLevel, M: ModuleT> ModuleT for AmpModel<L, M> {
     fn forward_t(&self, xs: &Tensor, train: bool) -> Tensor {
         let xs = self.cast_input(xs);
         if train {
-            self.running_stats.before_forward();
+            self.shared.before_forward();
         }
         let ys = {
             let _region = self.autocast();

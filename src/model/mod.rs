@@ -3,19 +3,24 @@
 mod batch_norm;
 mod forward;
 mod running_stats;
-mod scripted;
+pub(crate) mod scripted;
+mod shared;
 mod variables;
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
 
-use tch::{Device, Kind, TchError, Tensor, nn::VarStore};
+use tch::{
+    Device, Tensor,
+    nn::{Path, VarStore},
+};
 
-pub(crate) use running_stats::RunningStats;
+use running_stats::RunningStats;
+pub(crate) use shared::{Link, Place, Shared};
 pub use variables::Variable;
-pub(crate) use variables::VariableCount;
+pub(crate) use variables::is_under;
 
 use crate::{
-    autocast::RegionKind, builder::BuildError, config::Properties, level::OptLevel, libtorch,
+    autocast::RegionKind, builder::BuildError, config::Properties, level::OptLevel,
     optimizer::bytes,
 };
 
@@ -37,56 +42,19 @@ pub struct AmpModel<L, M> {
     store: VarStore,
     properties: Properties,
     region: Option<RegionKind>,
-    running_stats: Arc<RunningStats>,
+    shared: Arc<Shared>,
     _level: PhantomData<L>,
 }
 
 impl<L: OptLevel, M> AmpModel<L, M> {
-    /// Checks that the level can cast the model, and lists its variables. Changes nothing.
-    pub(crate) fn check(
-        store: &VarStore,
-        properties: &Properties,
-        keep_fp32: &[String],
-    ) -> Result<Vec<Variable>, BuildError> {
-        let device = store.device();
-        if device == Device::Vulkan {
-            return Err(BuildError::Device { device });
-        }
-        region(device, properties)?;
-        scripted::check::<M>(properties)?;
-        let mut variables = variables::list(store);
-        variables::keep_fp32(&mut variables, properties, keep_fp32)?;
-        for variable in &variables {
-            let kind = variable.tensor.f_kind()?;
-            let floating = matches!(kind, Kind::Half | Kind::BFloat16 | Kind::Double);
-            if floating || (variable.group.is_some() && kind != Kind::Float) {
-                return Err(BuildError::NotFloat { name: variable.name.clone(), kind });
-            }
-        }
-        Ok(variables)
-    }
-
-    /// Casts the variables in place, so that every handle on them stays valid.
-    pub(crate) fn cast(
+    pub(crate) fn new(
         store: VarStore,
         module: M,
-        variables: &[Variable],
+        shared: Arc<Shared>,
         properties: Properties,
-    ) -> Result<Self, BuildError> {
-        let region = region(store.device(), &properties)?;
-        let cast = |variable: &Variable| variable.cast(&properties);
-        let casts = variables.iter().map(cast).collect::<Result<Vec<_>, TchError>>()?;
-        for (variable, cast) in variables.iter().zip(casts) {
-            drop(libtorch::take_grad(&variable.tensor));
-            if let Some(cast) = cast {
-                variable.tensor.shallow_clone().f_set_data(&cast)?;
-            }
-        }
-        let running_stats = Arc::new(match properties.plain_step() {
-            true => RunningStats::default(),
-            false => RunningStats::of(variables),
-        });
-        Ok(Self { module, store, properties, region, running_stats, _level: PhantomData })
+        region: Option<RegionKind>,
+    ) -> Self {
+        Self { module, store, properties, region, shared, _level: PhantomData }
     }
 
     /// The wrapped module. Calls on it get no casts; see [`run`](Self::run).
@@ -124,17 +92,49 @@ impl<L: OptLevel, M> AmpModel<L, M> {
         self.store.unfreeze();
     }
 
-    pub(crate) fn running_stats(&self) -> Arc<RunningStats> {
-        Arc::clone(&self.running_stats)
-    }
-
-    pub(crate) fn variable_count(&self) -> VariableCount {
-        VariableCount::of(&self.store)
+    /// Makes further layers in the model's VarStore, casts them as the level says, and lets the
+    /// model's optimizers train them from their next step on: Apex's and torch's
+    /// `add_param_group`.
+    ///
+    /// `build` gets the wrapped module, to put the layers into, and the VarStore's root. A layer
+    /// made under `path.set_group(2)` is in param group 2.
+    ///
+    /// ```no_run
+    /// # use tch::{nn, Device};
+    /// # use tch_amp::{Amp, O2, optim::Sgd};
+    /// # #[derive(Debug)] struct Net { heads: Vec<nn::Linear> }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = nn::VarStore::new(Device::Cpu);
+    /// # let net = Net { heads: vec![nn::linear(store.root(), 8, 8, Default::default())] };
+    /// let (mut model, opt) = Amp::<O2>::builder().build((store, net), Sgd::new(0.1))?;
+    /// model.add_layers(|net, path| {
+    ///     net.heads.push(nn::linear(path / "head2", 8, 3, Default::default()));
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When a new variable is not FP32, or belongs to no optimizer or to two: see [`BuildError`].
+    /// The layers are made then, but neither cast nor trained.
+    pub fn add_layers<R>(
+        &mut self,
+        build: impl FnOnce(&mut M, &Path<'_>) -> R,
+    ) -> Result<R, BuildError> {
+        let made = build(&mut self.module, &self.store.root());
+        self.shared.take_up()?;
+        Ok(made)
     }
 }
 
 /// The autocast region of the level, if it has one.
-fn region(device: Device, properties: &Properties) -> Result<Option<RegionKind>, BuildError> {
+pub(crate) fn region(
+    device: Device,
+    properties: &Properties,
+) -> Result<Option<RegionKind>, BuildError> {
+    if device == Device::Vulkan {
+        return Err(BuildError::Device { device });
+    }
     let kind = properties.opt_level.low_precision();
     match kind.filter(|_| properties.enabled && properties.patch_torch_functions) {
         Some(kind) => Ok(Some(RegionKind::new(device, kind)?)),

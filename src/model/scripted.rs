@@ -8,7 +8,7 @@ use crate::{builder::BuildError, config::Properties};
 
 /// Refuses to keep batch norm in FP32 in a TorchScript module: its running statistics are not in
 /// the VarStore, and its parameters' names have lost their paths.
-pub(super) fn check<M>(properties: &Properties) -> Result<(), BuildError> {
+pub(crate) fn check<M>(properties: &Properties) -> Result<(), BuildError> {
     let scripted = typeid::of::<M>() == TypeId::of::<TrainableCModule>();
     let keep = properties.weight_kind().is_some() && properties.keep_batchnorm_fp32 == Some(true);
     match scripted && keep {

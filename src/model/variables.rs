@@ -1,11 +1,8 @@
 //! The variables of a VarStore with all that the levels need to know of them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use tch::{
-    Kind, TchError, Tensor,
-    nn::{VarStore, Variables},
-};
+use tch::{Kind, TchError, Tensor, nn::Variables};
 
 use super::batch_norm;
 use crate::{builder::BuildError, config::Properties, libtorch};
@@ -13,6 +10,7 @@ use crate::{builder::BuildError, config::Properties, libtorch};
 /// One variable of a model.
 #[derive(Debug)]
 pub struct Variable {
+    /// With the model's position in front where `build` got several: `"1.fc.weight"`.
     pub(crate) name: String,
     pub(crate) tensor: Tensor,
     /// The param group of a trainable variable; `None` for others, such as a running mean.
@@ -33,20 +31,56 @@ impl Variable {
         }
     }
 
+    /// Whether the variable is one that an optimizer updates.
+    pub(crate) fn trainable(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// The variable's values in the type it is to have, or `None` where that is the one it has.
-    pub(super) fn cast(&self, properties: &Properties) -> Result<Option<Tensor>, TchError> {
+    pub(crate) fn cast(&self, properties: &Properties) -> Result<Option<Tensor>, TchError> {
         let kind = self.kind_after(properties);
         match kind == self.tensor.kind() {
             true => Ok(None),
             false => self.tensor.f_detach()?.f_to_kind(kind).map(Some),
         }
     }
+
+    /// Takes `cast` for its values, in place, so that every handle on it stays valid.
+    pub(crate) fn set(&self, cast: Option<Tensor>) -> Result<(), TchError> {
+        drop(libtorch::take_grad(&self.tensor));
+        match cast {
+            Some(cast) => self.tensor.shallow_clone().f_set_data(&cast),
+            None => Ok(()),
+        }
+    }
+
+    /// Levels cast FP32 models.
+    pub(super) fn check(&self) -> Result<(), BuildError> {
+        let kind = self.tensor.f_kind()?;
+        let floating = matches!(kind, Kind::Half | Kind::BFloat16 | Kind::Double);
+        match floating || (self.trainable() && kind != Kind::Float) {
+            true => Err(BuildError::NotFloat { name: self.name.clone(), kind }),
+            false => Ok(()),
+        }
+    }
+
+    /// Marks the variable if it stays in FP32: as a part of batch norm where the level keeps that,
+    /// or because it lies under one of the paths.
+    pub(super) fn mark_fp32(&mut self, properties: &Properties, paths: &[String]) {
+        let batch_norm = self.batch_norm && properties.keep_batchnorm_fp32 == Some(true);
+        self.keep_fp32 = batch_norm || paths.iter().any(|path| is_under(&self.name, path));
+    }
+}
+
+/// Whether a variable lies under a path: `head.weight` lies under `head`, `header.weight` does not.
+pub(crate) fn is_under(name: &str, path: &str) -> bool {
+    name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Lists each variable once: the trainable ones in the order of their creation, then the others by
 /// name. A variable with several names, as tied weights have, goes by the first in the alphabet.
-pub(super) fn list(store: &VarStore) -> Vec<Variable> {
-    let variables = store.variables_.lock().unwrap_or_else(PoisonError::into_inner);
+pub(super) fn list(store: &Mutex<Variables>, prefix: &str) -> Vec<Variable> {
+    let variables = store.lock().unwrap_or_else(PoisonError::into_inner);
     let mut named: Vec<_> = variables.named_variables.iter().collect();
     named.sort_by_key(|(name, _)| *name);
     let batch_norms = batch_norm::names(&named);
@@ -55,7 +89,7 @@ pub(super) fn list(store: &VarStore) -> Vec<Variable> {
         let id = libtorch::tensor_id(tensor);
         if buffers.iter().all(|known| libtorch::tensor_id(&known.tensor) != id) {
             let batch_norm = batch_norms.contains(name.as_str());
-            let (name, tensor) = (name.clone(), tensor.shallow_clone());
+            let (name, tensor) = (format!("{prefix}{name}"), tensor.shallow_clone());
             buffers.push(Variable { name, tensor, group: None, batch_norm, keep_fp32: false });
         }
     }
@@ -69,53 +103,4 @@ pub(super) fn list(store: &VarStore) -> Vec<Variable> {
     }
     list.extend(buffers);
     list
-}
-
-/// Marks the variables that stay in FP32: batch norm's where the level keeps it, and those under
-/// the given paths.
-pub(super) fn keep_fp32(
-    variables: &mut [Variable],
-    properties: &Properties,
-    paths: &[String],
-) -> Result<(), BuildError> {
-    let batch_norm = properties.keep_batchnorm_fp32 == Some(true);
-    for variable in variables.iter_mut() {
-        variable.keep_fp32 = variable.batch_norm && batch_norm;
-    }
-    for path in paths {
-        let under = |name: &str| {
-            name.strip_prefix(path.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let mut found = variables.iter_mut().filter(|variable| under(&variable.name)).peekable();
-        if found.peek().is_none() {
-            return Err(BuildError::UnknownPath { path: path.clone() });
-        }
-        found.for_each(|variable| variable.keep_fp32 = true);
-    }
-    Ok(())
-}
-
-/// Notices variables that were added to a VarStore after `build`.
-#[derive(Debug)]
-pub(crate) struct VariableCount {
-    variables: Arc<Mutex<Variables>>,
-    at_build: usize,
-}
-
-impl VariableCount {
-    pub(super) fn of(store: &VarStore) -> Self {
-        let variables = Arc::clone(&store.variables_);
-        let at_build = count(&variables);
-        Self { variables, at_build }
-    }
-
-    /// How many trainable variables the optimizer does not know of.
-    pub(crate) fn added(&self) -> usize {
-        count(&self.variables).saturating_sub(self.at_build)
-    }
-}
-
-fn count(variables: &Mutex<Variables>) -> usize {
-    variables.lock().unwrap_or_else(PoisonError::into_inner).trainable_variables.len()
 }

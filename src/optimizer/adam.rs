@@ -2,8 +2,11 @@
 
 use tch::{TchError, Tensor};
 
-use super::elementwise::{Groups, Settings, ensure, ensure_not_negative};
-use crate::{builder::BuildError, multi_tensor::Rule};
+use super::{
+    elementwise::{Groups, Settings},
+    engine::{SettingError, ensure, ensure_not_negative},
+};
+use crate::multi_tensor::Rule;
 
 macro_rules! adam {
     ($(#[$doc:meta])* $name:ident, $decay:ident, $default_decay:literal, $decay_doc:literal) => {
@@ -72,28 +75,33 @@ adam! {
 }
 
 /// Where weight decay acts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Decay {
     L2,
     Decoupled,
 }
 
-/// The settings of one param group.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AdamSettings {
+/// The settings of one param group of [`Adam`] or [`AdamW`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamSettings {
     name: &'static str,
     decay: Decay,
-    lr: f64,
-    beta1: f64,
-    beta2: f64,
-    eps: f64,
-    weight_decay: f64,
+    /// The learning rate.
+    pub lr: f64,
+    /// The decay rate of the first moment, in [0, 1).
+    pub beta1: f64,
+    /// The decay rate of the second moment, in [0, 1).
+    pub beta2: f64,
+    /// What keeps the denominator away from zero.
+    pub eps: f64,
+    /// The L2 penalty of `Adam`, the decay of `AdamW`.
+    pub weight_decay: f64,
 }
 
 impl Settings<2> for AdamSettings {
     type Rule = AdamRule;
 
-    fn check(&self) -> Result<(), BuildError> {
+    fn check(&self) -> Result<(), SettingError> {
         ensure_not_negative(self.name, "lr", self.lr)?;
         ensure_not_negative(self.name, "eps", self.eps)?;
         ensure_not_negative(self.name, "weight_decay", self.weight_decay)?;
@@ -102,10 +110,6 @@ impl Settings<2> for AdamSettings {
             ensure(range, self.name, setting, beta, "it must be at least 0 and less than 1")?;
         }
         Ok(())
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
     }
 
     fn lr_mut(&mut self) -> &mut f64 {

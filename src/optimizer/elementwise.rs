@@ -8,12 +8,13 @@ use super::{
     Param,
     adam::{Adam, AdamSettings, AdamW},
     bytes,
-    engine::Engine,
+    engine::{Engine, SettingError},
+    selection::Selection,
+    settings::HasSettings,
     sgd::{Sgd, SgdSettings},
 };
 use crate::{
-    builder::BuildError,
-    model::Variable,
+    builder::{BuildError, Listed},
     multi_tensor::{self, Rule, Update},
 };
 
@@ -22,8 +23,7 @@ pub(super) trait Settings<const K: usize>: Copy + Debug {
     /// The rule of a parameter's `step`-th update, counted from 1.
     type Rule: Rule<K>;
 
-    fn check(&self) -> Result<(), BuildError>;
-    fn lr(&self) -> f64;
+    fn check(&self) -> Result<(), SettingError>;
     fn lr_mut(&mut self) -> &mut f64;
     fn rule(&self, step: u64) -> Self::Rule;
 }
@@ -33,6 +33,7 @@ pub(super) trait Settings<const K: usize>: Copy + Debug {
 pub(super) struct Groups<S, const K: usize> {
     pub(super) default: S,
     overrides: BTreeMap<usize, S>,
+    only: Option<Vec<String>>,
     state: Vec<Option<State<K>>>,
 }
 
@@ -44,7 +45,7 @@ struct State<const K: usize> {
 
 impl<S: Settings<K>, const K: usize> Groups<S, K> {
     pub(super) fn new(default: S) -> Self {
-        Self { default, overrides: BTreeMap::new(), state: Vec::new() }
+        Self { default, overrides: BTreeMap::new(), only: None, state: Vec::new() }
     }
 
     pub(super) fn change_group(&mut self, group: usize, settings: S) {
@@ -55,12 +56,12 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         self.overrides.get(&group).unwrap_or(&self.default)
     }
 
-    fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
+    fn check(&self, params: &[Param]) -> Result<(), SettingError> {
         self.default.check()?;
         for (&group, settings) in &self.overrides {
             settings.check()?;
-            if !variables.iter().any(|variable| variable.group == Some(group)) {
-                return Err(BuildError::UnknownGroup { group });
+            if !params.iter().any(|param| param.group() == group) {
+                return Err(SettingError::UnknownGroup { group });
             }
         }
         Ok(())
@@ -72,7 +73,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         grads: &[Option<Tensor>],
         factor: f32,
     ) -> Result<(), TchError> {
-        let Self { default, overrides, state } = self;
+        let Self { default, overrides, state, .. } = self;
         state.resize_with(params.len(), || None);
         let mut updates = Vec::with_capacity(params.len());
         for ((param, grad), state) in params.iter_mut().zip(grads).zip(state) {
@@ -131,9 +132,14 @@ macro_rules! optimizers {
                 self
             }
 
-            /// The learning rate of a param group.
-            pub fn lr(&self, group: usize) -> f64 {
-                self.0.settings(group).lr()
+            /// Trains the variables under these paths only: `"head"` stands for `head.weight`, not
+            /// for `header.weight`. Default: all variables of the models it is for.
+            ///
+            /// Where `build` gets several models, paths begin with the model's position, as names do:
+            /// `"1.head"`.
+            pub fn only<P: Into<String>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+                self.0.only = Some(paths.into_iter().map(Into::into).collect());
+                self
             }
 
             pub(super) fn with(mut self, change: impl FnOnce(&mut $settings)) -> Self {
@@ -142,9 +148,35 @@ macro_rules! optimizers {
             }
         }
 
+        impl HasSettings for $optimizer {
+            type Settings = $settings;
+
+            fn settings(&self, group: usize) -> &$settings {
+                self.0.settings(group)
+            }
+
+            fn replace(&mut self, group: usize, settings: $settings) -> Result<(), SettingError> {
+                settings.check()?;
+                self.0.change_group(group, settings);
+                Ok(())
+            }
+        }
+
         impl Engine for $optimizer {
-            fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
-                self.0.attach(variables)
+            fn name(&self) -> &'static str {
+                stringify!($optimizer)
+            }
+
+            fn select(
+                &mut self,
+                own: Selection,
+                _: &[Listed],
+            ) -> Result<Selection, BuildError> {
+                Ok(self.0.only.clone().map_or(own, Selection::Only))
+            }
+
+            fn check(&self, params: &[Param]) -> Result<(), SettingError> {
+                self.0.check(params)
             }
 
             fn apply(
@@ -167,27 +199,3 @@ macro_rules! optimizers {
     )* };
 }
 optimizers!(Sgd: SgdSettings, Adam: AdamSettings, AdamW: AdamSettings);
-
-/// Refuses a setting out of range.
-pub(super) fn ensure(
-    holds: bool,
-    optimizer: &'static str,
-    setting: &'static str,
-    value: f64,
-    expected: &'static str,
-) -> Result<(), BuildError> {
-    match holds {
-        true => Ok(()),
-        false => Err(BuildError::Setting { optimizer, setting, value, expected }),
-    }
-}
-
-/// Refuses a setting that is negative, NaN or infinite.
-pub(super) fn ensure_not_negative(
-    optimizer: &'static str,
-    setting: &'static str,
-    value: f64,
-) -> Result<(), BuildError> {
-    let holds = value.is_finite() && value >= 0.0;
-    ensure(holds, optimizer, setting, value, "it must be finite and not negative")
-}

@@ -2,8 +2,8 @@
 
 use tch::{TchError, Tensor};
 
-use super::Param;
-use crate::{builder::BuildError, model::Variable};
+use super::{Param, Selection};
+use crate::builder::{BuildError, Listed};
 
 /// An optimizer that can be passed to [`build`](crate::builder::AmpBuilder::build): one of
 /// [`optim`](crate::optim), or a `tch::nn::Optimizer`.
@@ -22,8 +22,14 @@ impl<E: Engine> Optimizer for E {}
     label = "expected one of `tch_amp::optim`, or a `tch::nn::Optimizer` built on the model's VarStore"
 )]
 pub trait Engine: std::fmt::Debug {
-    /// Checks the settings against the model's variables, and changes nothing in them.
-    fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError>;
+    /// The optimizer's name in messages.
+    fn name(&self) -> &'static str;
+
+    /// Says which variables the optimizer takes: `own` unless it knows better. Changes nothing.
+    fn select(&mut self, own: Selection, models: &[Listed]) -> Result<Selection, BuildError>;
+
+    /// Checks the settings against the parameters that the optimizer got.
+    fn check(&self, params: &[Param]) -> Result<(), SettingError>;
 
     /// Updates each parameter that has a gradient, after multiplying the gradient by `factor`.
     fn apply(
@@ -44,23 +50,46 @@ pub trait Engine: std::fmt::Debug {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// Negative, NaN or infinite.
-    #[error("the learning rate is {lr}: it must be finite and not negative")]
-    LearningRate {
-        /// The rate.
-        lr: f64,
+    /// A number out of range.
+    #[error("{optimizer}: `{setting}` is {value}: {expected}")]
+    OutOfRange {
+        /// The optimizer.
+        optimizer: &'static str,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must be.
+        expected: &'static str,
     },
-    /// No variable is in the group.
-    #[error("no variable is in group {group}: see `nn::Path::set_group`")]
+    /// Settings for a group that no variable of the optimizer is in.
+    #[error("no variable of the optimizer is in group {group}: see `nn::Path::set_group`")]
     UnknownGroup {
         /// The group.
         group: usize,
     },
 }
 
-pub(super) fn check_lr(lr: f64) -> Result<(), SettingError> {
-    match lr.is_finite() && lr >= 0.0 {
+/// Refuses a setting out of range.
+pub(super) fn ensure(
+    holds: bool,
+    optimizer: &'static str,
+    setting: &'static str,
+    value: f64,
+    expected: &'static str,
+) -> Result<(), SettingError> {
+    match holds {
         true => Ok(()),
-        false => Err(SettingError::LearningRate { lr }),
+        false => Err(SettingError::OutOfRange { optimizer, setting, value, expected }),
     }
+}
+
+/// Refuses a setting that is negative, NaN or infinite.
+pub(super) fn ensure_not_negative(
+    optimizer: &'static str,
+    setting: &'static str,
+    value: f64,
+) -> Result<(), SettingError> {
+    let holds = value.is_finite() && value >= 0.0;
+    ensure(holds, optimizer, setting, value, "it must be finite and not negative")
 }

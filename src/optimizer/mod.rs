@@ -1,29 +1,36 @@
 //! `AmpOptimizer`: an optimizer with FP32 masters and a scale for each loss.
 
 mod adam;
+mod core;
 mod elementwise;
 mod engine;
 mod param;
+mod selection;
+mod settings;
 mod sgd;
 mod tch_optimizer;
 
-use std::{marker::PhantomData, sync::Arc};
+use std::marker::PhantomData;
 
 use tch::{TchError, Tensor};
 use typenum::U1;
 
+pub(crate) use self::core::Core;
+pub(crate) use engine::Engine;
 pub use engine::{Optimizer, SettingError};
 pub(crate) use param::Param;
+pub(crate) use selection::Selection;
+pub use settings::HasSettings;
 
 use crate::{
     config::Properties,
     level::OptLevel,
     loss::LossCount,
-    model::{AmpModel, RunningStats, Variable, VariableCount},
     option::DoneByTheStep,
     scaler::Scaler,
     step::{PendingOutcome, Scaled, Step, StepError},
 };
+use engine::ensure_not_negative;
 
 /// The optimizers of this crate. Any `tch::nn::Optimizer` works too, built on the model's VarStore.
 ///
@@ -31,45 +38,25 @@ use crate::{
 /// `torch.optim`.
 pub mod optim {
     pub use super::{
-        adam::{Adam, AdamW},
-        sgd::Sgd,
+        adam::{Adam, AdamSettings, AdamW},
+        sgd::{Sgd, SgdSettings},
     };
 }
 
-/// An optimizer for a model at level `L`, with `N` losses that have a scale each.
+/// An optimizer for models at level `L`, with `N` losses that have a scale each.
 ///
 /// One step of training is [`backward_step`](Self::backward_step), or [`begin`](Self::begin) and
 /// the methods of [`Step`].
 #[derive(Debug)]
 pub struct AmpOptimizer<L, O = tch::nn::Optimizer, N = U1> {
     pub(crate) optimizer: O,
-    pub(crate) params: Vec<Param>,
-    pub(crate) scalers: Vec<Scaler>,
-    pub(crate) properties: Properties,
-    pub(crate) running_stats: Arc<RunningStats>,
-    pub(crate) variable_count: VariableCount,
+    pub(crate) core: Core,
     _types: PhantomData<(L, N)>,
 }
 
 impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
-    pub(crate) fn new<M>(
-        optimizer: O,
-        variables: Vec<Variable>,
-        masters: Vec<Option<Tensor>>,
-        model: &AmpModel<L, M>,
-    ) -> Self {
-        let trainable = variables.into_iter().zip(masters);
-        let params = trainable.filter_map(|(v, master)| Param::new(v, master)).collect();
-        let properties = *model.properties();
-        Self {
-            optimizer,
-            params,
-            scalers: vec![Scaler::new(properties.effective_loss_scale()); N::USIZE],
-            properties,
-            running_stats: model.running_stats(),
-            variable_count: model.variable_count(),
-            _types: PhantomData,
-        }
+    pub(crate) fn new(optimizer: O, core: Core) -> Self {
+        Self { optimizer, core, _types: PhantomData }
     }
 
     /// Begins a step: gradients start at zero, and the scales are frozen until the step ends.
@@ -114,14 +101,14 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     {
     }
 
-    /// The scales, by loss id.
-    pub fn scalers(&self) -> &[Scaler] {
-        &self.scalers
+    /// The scales, by loss id, as they are now. All optimizers of one `build` share them.
+    pub fn scalers(&self) -> Vec<Scaler> {
+        self.core.scales.all()
     }
 
     /// The options in force.
     pub fn properties(&self) -> &Properties {
-        &self.properties
+        &self.core.properties
     }
 
     /// The wrapped optimizer, to read its settings.
@@ -132,7 +119,7 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     /// What the optimizer updates, by name: the FP32 masters where there are any, else the model's
     /// own weights. Apex's `amp.master_params`.
     pub fn master_params(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.params.iter().map(|param| (param.name(), param.full()))
+        self.core.params.iter().map(|param| (param.name(), param.full()))
     }
 
     /// Sets the learning rate of all groups.
@@ -141,9 +128,7 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     ///
     /// When the rate is negative, NaN or infinite.
     pub fn set_lr(&mut self, lr: f64) -> Result<(), SettingError> {
-        engine::check_lr(lr)?;
-        self.optimizer.set_lr(None, lr);
-        Ok(())
+        self.change_lr(None, lr)
     }
 
     /// Sets the learning rate of one group, as numbered by `tch`'s `Path::set_group`.
@@ -152,11 +137,13 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     ///
     /// When the rate is negative, NaN or infinite, or no variable is in the group.
     pub fn set_lr_group(&mut self, group: usize, lr: f64) -> Result<(), SettingError> {
-        if !self.params.iter().any(|param| param.group() == group) {
-            return Err(SettingError::UnknownGroup { group });
-        }
-        engine::check_lr(lr)?;
-        self.optimizer.set_lr(Some(group), lr);
+        self.core.check_group(group)?;
+        self.change_lr(Some(group), lr)
+    }
+
+    fn change_lr(&mut self, group: Option<usize>, lr: f64) -> Result<(), SettingError> {
+        ensure_not_negative(self.optimizer.name(), "lr", lr)?;
+        self.optimizer.set_lr(group, lr);
         Ok(())
     }
 
@@ -164,17 +151,14 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     ///
     /// The state of a `tch::nn::Optimizer` cannot be read and is not counted.
     pub fn state_bytes(&self) -> usize {
-        let masters = self.params.iter().filter_map(Param::master).map(bytes).sum::<usize>();
+        let masters = self.core.params.iter().filter_map(Param::master).map(bytes).sum::<usize>();
         masters + self.optimizer.state_bytes()
     }
 
     /// Applies gradients multiplied by `factor`.
     pub(crate) fn apply(&mut self, grads: &[Option<Tensor>], factor: f32) -> Result<(), TchError> {
-        if self.properties.keeps_masters() {
-            let mut touched = self.params.iter_mut().zip(grads).filter(|(_, grad)| grad.is_some());
-            touched.try_for_each(|(param, _)| param.ensure_master())?;
-        }
-        self.optimizer.apply(&mut self.params, grads, factor)
+        self.core.ensure_masters(grads)?;
+        self.optimizer.apply(&mut self.core.params, grads, factor)
     }
 }
 

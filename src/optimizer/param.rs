@@ -2,7 +2,7 @@
 
 use tch::{Kind, TchError, Tensor};
 
-use crate::model::Variable;
+use crate::{config::Properties, model::Variable};
 
 /// A trainable variable as the optimizer sees it.
 #[derive(Debug)]
@@ -15,10 +15,22 @@ pub struct Param {
 }
 
 impl Param {
-    /// `None` for a variable that is not trainable, such as a running mean.
-    pub(crate) fn new(variable: Variable, master: Option<Tensor>) -> Option<Self> {
+    /// Makes the master of a weight that is about to be cast; a frozen weight gets its own once it
+    /// has a gradient. `None` for a variable that is not trainable, such as a running mean.
+    pub(crate) fn new(
+        variable: &Variable,
+        properties: &Properties,
+    ) -> Result<Option<Self>, TchError> {
         let Variable { name, tensor, group, .. } = variable;
-        Some(Self { name, group: group?, weight: tensor, master })
+        let Some(group) = *group else { return Ok(None) };
+        let needs_master = properties.keeps_masters()
+            && variable.kind_after(properties) != tensor.kind()
+            && tensor.requires_grad();
+        let master = match needs_master {
+            true => Some(tensor.f_detach()?.f_contiguous()?.f_alias_copy()?),
+            false => None,
+        };
+        Ok(Some(Self { name: name.clone(), group, weight: tensor.shallow_clone(), master }))
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -2,8 +2,11 @@
 
 use tch::{TchError, Tensor};
 
-use super::elementwise::{Groups, Settings, ensure, ensure_not_negative};
-use crate::{builder::BuildError, multi_tensor::Rule};
+use super::{
+    elementwise::{Groups, Settings},
+    engine::{SettingError, ensure, ensure_not_negative},
+};
+use crate::multi_tensor::Rule;
 
 /// Stochastic gradient descent with momentum: the rule of `torch.optim.SGD`.
 ///
@@ -50,20 +53,26 @@ impl Sgd {
     }
 }
 
-/// The settings of one param group.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SgdSettings {
-    lr: f64,
-    momentum: f64,
-    dampening: f64,
-    weight_decay: f64,
-    nesterov: bool,
+/// The settings of one param group of [`Sgd`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct SgdSettings {
+    /// The learning rate.
+    pub lr: f64,
+    /// The momentum, in [0, 1).
+    pub momentum: f64,
+    /// How much less than the whole gradient enters the momentum, in [0, 1].
+    pub dampening: f64,
+    /// The L2 penalty.
+    pub weight_decay: f64,
+    /// Whether the momentum is Nesterov's.
+    pub nesterov: bool,
 }
 
 impl Settings<1> for SgdSettings {
     type Rule = SgdRule;
 
-    fn check(&self) -> Result<(), BuildError> {
+    fn check(&self) -> Result<(), SettingError> {
         let Self { lr, momentum, dampening, weight_decay, nesterov } = *self;
         ensure_not_negative("Sgd", "lr", lr)?;
         ensure_not_negative("Sgd", "weight_decay", weight_decay)?;
@@ -73,10 +82,6 @@ impl Settings<1> for SgdSettings {
         ensure(range, "Sgd", "dampening", dampening, "it must be between 0 and 1")?;
         let legal = !nesterov || (momentum > 0.0 && dampening == 0.0);
         ensure(legal, "Sgd", "nesterov", 1.0, "it needs momentum and no dampening")
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
     }
 
     fn lr_mut(&mut self) -> &mut f64 {

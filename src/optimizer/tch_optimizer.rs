@@ -2,28 +2,95 @@
 
 use tch::{Kind, TchError, Tensor, nn::Optimizer};
 
-use super::{Param, engine::Engine};
-use crate::{builder::BuildError, libtorch, model::Variable, multi_tensor};
+use super::{
+    AmpOptimizer, Param, Selection,
+    engine::{Engine, SettingError, ensure_not_negative},
+};
+use crate::{
+    builder::{BuildError, Listed},
+    level::OptLevel,
+    libtorch,
+    loss::LossCount,
+    multi_tensor,
+};
+
+impl<L: OptLevel, N: LossCount> AmpOptimizer<L, Optimizer, N> {
+    /// Sets the weight decay of all groups.
+    ///
+    /// # Errors
+    ///
+    /// When it is negative, NaN or infinite.
+    pub fn set_weight_decay(&mut self, weight_decay: f64) -> Result<(), SettingError> {
+        ensure_not_negative(self.optimizer.name(), "weight_decay", weight_decay)?;
+        self.optimizer.set_weight_decay(weight_decay);
+        Ok(())
+    }
+
+    /// Sets the weight decay of one group, as numbered by `tch`'s `Path::set_group`.
+    ///
+    /// # Errors
+    ///
+    /// When it is negative, NaN or infinite, or no variable is in the group.
+    pub fn set_weight_decay_group(
+        &mut self,
+        group: usize,
+        weight_decay: f64,
+    ) -> Result<(), SettingError> {
+        self.core.check_group(group)?;
+        ensure_not_negative(self.optimizer.name(), "weight_decay", weight_decay)?;
+        self.optimizer.set_weight_decay_group(group, weight_decay);
+        Ok(())
+    }
+
+    /// Sets the momentum of all groups; for Adam and AdamW that is the first beta.
+    ///
+    /// `tch` has no such setter for one group that works with all its optimizers.
+    ///
+    /// # Errors
+    ///
+    /// When it is negative, NaN or infinite.
+    pub fn set_momentum(&mut self, momentum: f64) -> Result<(), SettingError> {
+        ensure_not_negative(self.optimizer.name(), "momentum", momentum)?;
+        self.optimizer.set_momentum(momentum);
+        Ok(())
+    }
+}
 
 impl Engine for Optimizer {
-    /// A `tch::nn::Optimizer` does not tell which variables it holds, but its `zero_grad` shows it.
-    fn attach(&mut self, variables: &[Variable]) -> Result<(), BuildError> {
-        let trainable = variables.iter().filter(|variable| variable.group.is_some());
-        for variable in trainable.clone() {
+    fn name(&self) -> &'static str {
+        "tch::nn::Optimizer"
+    }
+
+    /// A `tch::nn::Optimizer` does not tell which variables it holds, but its `zero_grad` shows it:
+    /// those of one VarStore.
+    fn select(&mut self, _: Selection, models: &[Listed]) -> Result<Selection, BuildError> {
+        let trainable: Vec<_> = models
+            .iter()
+            .flat_map(|listed| listed.variables.iter().map(|v| (listed.model.place().index, v)))
+            .filter(|(_, variable)| variable.trainable())
+            .collect();
+        for (_, variable) in &trainable {
             let probe = variable.tensor.f_detach()?;
             libtorch::set_grad(&variable.tensor, Some(&probe))?;
         }
         self.zero_grad();
+        let mut held = Vec::new();
         let mut missed = None;
-        for variable in trainable {
-            if libtorch::take_grad(&variable.tensor).is_some() {
-                missed = missed.or(Some(variable.name.clone()));
+        for (model, variable) in trainable {
+            match libtorch::take_grad(&variable.tensor) {
+                Some(_) => missed = missed.or_else(|| Some(variable.name.clone())),
+                None => held.push(model),
             }
         }
         match missed {
-            Some(name) => Err(BuildError::OptimizerOfOtherModel { name }),
-            None => Ok(()),
+            Some(name) if held.is_empty() => Err(BuildError::OptimizerOfOtherModel { name }),
+            _ => Ok(Selection::Models(held)),
         }
+    }
+
+    /// Its settings cannot be read.
+    fn check(&self, _: &[Param]) -> Result<(), SettingError> {
+        Ok(())
     }
 
     /// For the time of the step, each 16-bit weight's memory is its master's, so that the optimizer

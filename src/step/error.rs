@@ -3,7 +3,7 @@
 use tch::TchError;
 
 use super::Overflow;
-use crate::error::first_line;
+use crate::{builder::BuildError, error::first_line};
 
 /// Why a step failed.
 #[derive(Debug, thiserror::Error)]
@@ -21,14 +21,26 @@ pub enum StepError {
          gradients, or was computed under `no_grad` or detached"
     )]
     LossWithoutGraph,
-    /// The VarStore has variables that the optimizer does not know of.
+    /// There is no step that the loss could feed: an empty array or `Vec`.
+    #[error("the loss feeds no optimizer: join at least one step")]
+    NoSteps,
+    /// Optimizers of different builds have no loss scale in common.
     #[error(
-        "{added} trainable variable(s) were added to the VarStore after `build`, and would never \
-         be trained: create all layers before `build`"
+        "the steps are of optimizers from different calls of `build`, which share no loss scale: \
+         pass all models and optimizers to one `build`"
     )]
-    AddedVariables {
-        /// How many.
-        added: usize,
+    OfDifferentBuilds,
+    /// A variable that was added to a VarStore after `build` cannot be trained.
+    #[error("a variable was added after `build`: {source}")]
+    AddedLayer {
+        /// Why.
+        source: BuildError,
+    },
+    /// A gradient was asked for with respect to a tensor that the loss does not depend on.
+    #[error("the loss does not depend on input {index} of `grad`")]
+    UnusedInput {
+        /// The position among the inputs.
+        index: usize,
     },
     /// A limit that clips nothing sensible.
     #[error("`{method}` with {max}: the limit must not be negative or NaN")]

@@ -4,7 +4,6 @@ use tch::Tensor;
 
 use super::StepError;
 use crate::{
-    libtorch,
     multi_tensor::{self, Check, NonFinite},
     optimizer::Param,
 };
@@ -29,13 +28,16 @@ pub(super) struct Gradients {
 }
 
 /// What is known of one loss's gradients: the first parameter with a non-finite one.
-type Finding = Option<(usize, NonFinite)>;
+pub(super) type Finding = Option<(String, NonFinite)>;
 
+/// The gradients of one backward pass.
 #[derive(Debug)]
 struct Latest {
     loss: usize,
     scale: f64,
     grads: Vec<Option<Tensor>>,
+    /// What a look at them has found, if there was one.
+    check: Option<Check>,
 }
 
 impl Gradients {
@@ -50,38 +52,41 @@ impl Gradients {
         }
     }
 
-    /// Runs a backward pass and takes the gradients out of the parameters.
-    pub(super) fn backward(
+    /// Adds the gradients of one backward pass. Returns whether it is the loss's first.
+    pub(super) fn add(
         &mut self,
         params: &[Param],
-        scaled_loss: &Tensor,
-        loss: usize,
-        scale: f64,
-    ) -> Result<(), StepError> {
-        for param in params {
-            drop(libtorch::take_grad(param.weight()));
-        }
-        let done = scaled_loss.f_backward();
-        let grads: Vec<_> = params.iter().map(|p| libtorch::take_grad(p.weight())).collect();
-        done?;
-        if grads.iter().any(Option::is_some) {
-            let grads = grads.into_iter().map(dense).collect::<Result<_, _>>()?;
-            self.fold()?;
-            self.losses[loss].get_or_insert(None);
-            self.latest = Some(Latest { loss, scale, grads });
-        }
-        Ok(())
+        (loss, scale): (usize, f64),
+        grads: Vec<Option<Tensor>>,
+    ) -> Result<bool, StepError> {
+        self.fold(params)?;
+        self.sums.resize_with(params.len(), || None);
+        self.latest = Some(Latest { loss, scale, grads, check: None });
+        let first = self.losses[loss].is_none();
+        self.losses[loss].get_or_insert(None);
+        Ok(first)
+    }
+
+    /// Looks for non-finite values in the gradients of the latest pass.
+    pub(super) fn check_latest(&mut self, params: &[Param]) -> Result<Finding, StepError> {
+        let Some(latest) = self.latest.as_mut().filter(|_| !self.plain) else { return Ok(None) };
+        let check = multi_tensor::check(&latest.grads, (1.0 / latest.scale) as f32)?;
+        latest.check = Some(check);
+        Ok(finding(params, check))
     }
 
     /// Divides by the scale and looks for non-finite values.
-    pub(super) fn unscale(&mut self) -> Result<(), StepError> {
+    pub(super) fn unscale(&mut self, params: &[Param]) -> Result<(), StepError> {
         let single = self.sums.iter().all(Option::is_none);
         match self.latest.take() {
             Some(latest) if single => {
                 self.factor = 1.0 / latest.scale;
                 if !self.plain {
-                    let check = multi_tensor::check(&latest.grads, self.factor as f32)?;
-                    self.note(latest.loss, check);
+                    let check = match latest.check {
+                        Some(check) => check,
+                        None => multi_tensor::check(&latest.grads, self.factor as f32)?,
+                    };
+                    self.note(latest.loss, finding(params, check));
                     // The check looked at the unscaled values, the norm here is of the scaled ones.
                     self.squared_norm = Some(check.squared_norm / self.factor.powi(2));
                 }
@@ -89,23 +94,30 @@ impl Gradients {
             }
             latest => {
                 self.latest = latest;
-                self.fold()?;
+                self.fold(params)?;
             }
         }
         Ok(())
     }
 
     /// Adds the latest pass's gradients to the sums.
-    fn fold(&mut self) -> Result<(), StepError> {
-        let Some(Latest { loss, scale, grads }) = self.latest.take() else { return Ok(()) };
-        let check = multi_tensor::accumulate(&mut self.sums, &grads, (1.0 / scale) as f32)?;
-        self.note(loss, check);
+    fn fold(&mut self, params: &[Param]) -> Result<(), StepError> {
+        let Some(Latest { loss, scale, grads, .. }) = self.latest.take() else { return Ok(()) };
+        let factor = (1.0 / scale) as f32;
+        let mut check = multi_tensor::accumulate(&mut self.sums, &grads, factor)?;
+        // Sums that are spoilt already say nothing of this pass.
+        if self.overflowed() {
+            check = multi_tensor::check(&grads, factor)?;
+        }
+        self.note(loss, finding(params, check));
         Ok(())
     }
 
-    fn note(&mut self, loss: usize, check: Check) {
-        let finding = self.losses[loss].get_or_insert(None);
-        *finding = finding.or(check.non_finite.filter(|_| !self.plain));
+    /// Notes what was found in a loss's gradients, unless there are none.
+    pub(super) fn note(&mut self, loss: usize, found: Finding) {
+        if let Some(finding @ None) = &mut self.losses[loss] {
+            *finding = found.filter(|_| !self.plain);
+        }
     }
 
     /// Whether no parameter has a gradient.
@@ -125,7 +137,7 @@ impl Gradients {
 
     /// The first parameter for which this loss's gradient was not finite.
     pub(super) fn overflow_of(&self, loss: usize) -> Finding {
-        self.losses[loss].flatten()
+        self.losses[loss].clone().flatten()
     }
 
     /// The gradients, and what they are still to be multiplied by.
@@ -173,10 +185,8 @@ impl Gradients {
     }
 }
 
-/// A gradient that an embedding with `sparse = true` made, as an ordinary tensor.
-fn dense(grad: Option<Tensor>) -> Result<Option<Tensor>, StepError> {
-    match grad {
-        Some(grad) if grad.is_sparse() => Ok(Some(grad.f_to_dense(None, false)?)),
-        grad => Ok(grad),
-    }
+/// The first parameter that a check found not to be finite.
+fn finding(params: &[Param], check: Check) -> Finding {
+    let (index, kind) = check.non_finite?;
+    params.get(index).map(|param| (param.name().to_owned(), kind))
 }

@@ -3,18 +3,24 @@
 mod clip;
 mod error;
 mod gradients;
+mod inspect;
+mod joint;
 mod outcome;
+mod scaled_loss;
 mod session;
 
 use std::marker::PhantomData;
 
 use tch::Tensor;
-use typenum::{U0, U1};
+use typenum::{U0, U1, Unsigned};
 
 pub use clip::GradNorm;
 pub use error::StepError;
+pub use inspect::NonFiniteGrad;
+pub use joint::{Joint, JointSteps, joint};
 pub use outcome::{NonFinite, Overflow, PendingOutcome, StepOutcome};
-pub use session::ScaledLoss;
+pub(crate) use scaled_loss::Part;
+pub use scaled_loss::ScaledLoss;
 
 use crate::{
     level::OptLevel,
@@ -94,11 +100,11 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
     /// # Errors
     ///
     /// When the loss is not a scalar that depends on trainable variables.
-    pub fn scale_loss(&mut self, loss: &Tensor) -> Result<ScaledLoss<'_, 'o, L, O, N>, StepError>
+    pub fn scale_loss(&mut self, loss: &Tensor) -> Result<ScaledLoss<'_>, StepError>
     where
         P: IsScaled,
     {
-        self.session.scale_loss::<U0>(loss)
+        self.scaled::<U0>(loss)
     }
 
     /// Multiplies the loss with id `I` by its scale.
@@ -109,11 +115,15 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
     pub fn scale_loss_of<I: LossId<N>>(
         &mut self,
         loss: &Tensor,
-    ) -> Result<ScaledLoss<'_, 'o, L, O, N>, StepError>
+    ) -> Result<ScaledLoss<'_>, StepError>
     where
         P: IsScaled,
     {
-        self.session.scale_loss::<I>(loss)
+        self.scaled::<I>(loss)
+    }
+
+    fn scaled<I: Unsigned>(&mut self, loss: &Tensor) -> Result<ScaledLoss<'_>, StepError> {
+        ScaledLoss::new(vec![self.session.part()], I::USIZE, loss)
     }
 
     /// Runs the backward pass of loss 0, scaled, and adds its gradients to the step's, in FP32.
@@ -159,7 +169,7 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
     where
         P: IsScaled,
     {
-        self.session.grads.unscale()?;
+        self.session.unscale()?;
         Ok(Step { session: self.session, _phase: PhantomData })
     }
 
@@ -213,7 +223,7 @@ impl<'o, L: OptLevel, O: Optimizer, P, N: LossCount> Step<'o, L, O, P, N> {
         P: IsUnscaled,
     {
         let Session { opt, grads, .. } = &mut self.session;
-        let names = opt.params.iter().map(|param| param.name());
+        let names = opt.core.params.iter().map(|param| param.name());
         let named =
             names.zip(grads.full()?).filter_map(|(name, grad)| Some((name, grad.as_ref()?)));
         Ok(named.collect())

@@ -26,6 +26,26 @@ impl StepOutcome {
     pub fn is_applied(&self) -> bool {
         matches!(self, Self::Applied)
     }
+
+    /// Calls `advance` if the weights were updated: a learning-rate schedule goes on then, and only
+    /// then. torch warns "lr_scheduler.step() before optimizer.step()" where a first step is
+    /// skipped.
+    ///
+    /// ```no_run
+    /// # use tch::Tensor;
+    /// # use tch_amp::{AmpOptimizer, O2, optim::AdamW};
+    /// # fn f(opt: &mut AmpOptimizer<O2, AdamW>, losses: Vec<Tensor>)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut applied = 0;
+    /// for loss in losses {
+    ///     opt.backward_step(&loss)?.outcome().on_applied(|| applied += 1);
+    ///     opt.set_lr(3e-4 * f64::min(1.0, f64::from(applied + 1) / 100.0))?; // warm-up
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn on_applied<R>(&self, advance: impl FnOnce() -> R) -> Option<R> {
+        self.is_applied().then(advance)
+    }
 }
 
 /// Non-finite gradients of one loss.

@@ -1,10 +1,7 @@
 //! What the phases of a step share: the optimizer, the gradients, and the end.
 
-use tch::{Kind, Tensor};
-use typenum::Unsigned;
-
 use super::{
-    StepError,
+    Part, StepError,
     gradients::Gradients,
     outcome::{Overflow, StepOutcome, report},
 };
@@ -13,36 +10,6 @@ use crate::{
     loss::LossCount,
     optimizer::{AmpOptimizer, Optimizer},
 };
-
-/// A loss multiplied by its scale, ready for the backward pass.
-#[must_use = "call `.backward()` to compute gradients"]
-#[derive(Debug)]
-pub struct ScaledLoss<'s, 'o, L: OptLevel, O: Optimizer, N: LossCount> {
-    session: &'s mut Session<'o, L, O, N>,
-    id: usize,
-    scaled: Tensor,
-}
-
-impl<L: OptLevel, O: Optimizer, N: LossCount> ScaledLoss<'_, '_, L, O, N> {
-    /// The scaled loss, FP32 or FP64.
-    pub fn tensor(&self) -> &Tensor {
-        &self.scaled
-    }
-
-    /// Runs the backward pass and adds its gradients to the step's, in FP32.
-    ///
-    /// # Errors
-    ///
-    /// See [`StepError`]. The step can go on; nothing was added.
-    pub fn backward(self) -> Result<(), StepError> {
-        let Session { opt, grads, .. } = self.session;
-        let added = opt.variable_count.added();
-        if added > 0 {
-            return Err(StepError::AddedVariables { added });
-        }
-        grads.backward(&opt.params, &self.scaled, self.id, opt.scalers[self.id].scale())
-    }
-}
 
 /// The step's hold on the optimizer. It outlives the phases, and ends the step when dropped.
 #[derive(Debug)]
@@ -54,87 +21,78 @@ pub(super) struct Session<'o, L: OptLevel, O: Optimizer, N: LossCount> {
 
 impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
     pub(super) fn new(opt: &'o mut AmpOptimizer<L, O, N>) -> Self {
-        let grads = Gradients::new(opt.params.len(), N::USIZE, opt.properties.plain_step());
+        let plain = opt.core.properties.plain_step();
+        let grads = Gradients::new(opt.core.params.len(), N::USIZE, plain);
         Self { opt, grads, ended: false }
     }
 
-    pub(super) fn scale_loss<I: Unsigned>(
-        &mut self,
-        loss: &Tensor,
-    ) -> Result<ScaledLoss<'_, 'o, L, O, N>, StepError> {
-        let kind = loss.f_kind()?;
-        if loss.numel() != 1 {
-            return Err(StepError::LossNotScalar { shape: loss.size() });
-        }
-        if !loss.requires_grad() {
-            return Err(StepError::LossWithoutGraph);
-        }
-        let loss = match kind {
-            Kind::Half | Kind::BFloat16 => loss.f_to_kind(Kind::Float)?,
-            _ => loss.shallow_clone(),
-        };
-        let id = I::USIZE;
-        let scaled = match self.opt.scalers[id].scale() {
-            1.0 => loss,
-            scale => loss.f_mul_scalar(scale)?,
-        };
-        Ok(ScaledLoss { session: self, id, scaled })
+    /// What a backward pass needs of the step.
+    pub(super) fn part(&mut self) -> Part<'_> {
+        Part { core: &mut self.opt.core, grads: &mut self.grads }
+    }
+
+    pub(super) fn unscale(&mut self) -> Result<(), StepError> {
+        self.grads.unscale(&self.opt.core.params)
     }
 
     pub(super) fn end(&mut self) -> Result<StepOutcome, StepError> {
         self.ended = true;
-        if self.grads.is_empty() {
-            self.opt.running_stats.keep();
-            return Ok(StepOutcome::NoGradients);
-        }
         if self.grads.overflowed() {
             return self.skip();
         }
-        let (grads, factor) = self.grads.to_apply();
-        let applied = self.opt.apply(grads, factor);
-        self.opt.running_stats.keep();
-        applied?;
+        let applied = match self.grads.to_apply() {
+            _ if self.grads.is_empty() => Ok(StepOutcome::NoGradients),
+            (grads, factor) => self.opt.apply(grads, factor).map(|()| StepOutcome::Applied),
+        };
+        self.opt.core.keep_statistics();
         for id in self.grads.losses() {
-            self.opt.scalers[id].update(false);
+            self.opt.core.scales.leave(id, applied.is_ok().then_some(false));
         }
-        Ok(StepOutcome::Applied)
+        Ok(applied?)
     }
 
     fn skip(&mut self) -> Result<StepOutcome, StepError> {
-        let Self { opt, grads, .. } = self;
-        opt.running_stats.restore()?;
+        let core = &self.opt.core;
+        let restored = core.restore_statistics();
         let mut overflows = Vec::new();
-        for id in grads.losses() {
-            let found = grads.overflow_of(id);
-            let scaler = &mut opt.scalers[id];
-            scaler.update(found.is_some());
-            if let Some((param, kind)) = found {
-                let parameter = opt.params[param].name().to_owned();
-                overflows.push(Overflow { loss: id, parameter, kind, new_scale: scaler.scale() });
+        let mut updated = Vec::new();
+        for id in self.grads.losses() {
+            let found = self.grads.overflow_of(id);
+            let left = core.scales.leave(id, Some(found.is_some()));
+            if let Some((parameter, kind)) = found {
+                let new_scale = left.scaler.scale();
+                let overflow = Overflow { loss: id, parameter, kind, new_scale };
+                updated.extend(left.updated.then(|| (left.scaler, overflow.clone())));
+                overflows.push(overflow);
             }
         }
-        for overflow in &overflows {
-            report(&opt.scalers[overflow.loss], overflow)?;
+        restored?;
+        for (scaler, overflow) in &updated {
+            report(scaler, overflow)?;
         }
         Ok(StepOutcome::Skipped { overflows })
+    }
+
+    /// Ends a step that is given up: after an overflow was seen it counts as skipped, any other
+    /// leaves no trace.
+    fn give_up(&mut self) -> Result<(), StepError> {
+        if self.grads.overflowed() {
+            return self.skip().map(|_| ());
+        }
+        self.opt.core.keep_statistics();
+        for id in self.grads.losses() {
+            self.opt.core.scales.leave(id, None);
+        }
+        Ok(())
     }
 }
 
 impl<L: OptLevel, O: Optimizer, N: LossCount> Drop for Session<'_, L, O, N> {
-    /// A step that is given up after an overflow was seen counts as skipped; any other leaves no
-    /// trace.
     fn drop(&mut self) {
         if self.ended {
             return;
         }
-        let settled = match self.grads.overflowed() {
-            true => self.skip().map(|_| ()),
-            false => {
-                self.opt.running_stats.keep();
-                Ok(())
-            }
-        };
-        if let Err(error) = settled {
+        if let Err(error) = self.give_up() {
             tracing::error!(target: "tch_amp", "a step that was given up: {error}");
         }
     }

@@ -1,0 +1,153 @@
+//! One backward pass that feeds several optimizers.
+
+use std::marker::PhantomData;
+
+use tch::Tensor;
+use typenum::{U0, Unsigned};
+
+use super::{IsScaled, Part, ScaledLoss, Step, StepError};
+use crate::{
+    level::OptLevel,
+    loss::{LossCount, LossId},
+    optimizer::Optimizer,
+};
+
+/// Steps of several optimizers that a backward pass feeds: a tuple, array or `Vec` of
+/// `&mut Step`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a collection of steps that one loss can feed",
+    label = "expected `(&mut step_a, &mut step_b)`, of optimizers from the same `build`"
+)]
+pub trait JointSteps<'s, L, N> {
+    #[doc(hidden)]
+    fn parts(self) -> Vec<Part<'s>>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'s, L: OptLevel, O: Optimizer, P: IsScaled, N: LossCount> JointSteps<'s, L, N>
+    for &'s mut Step<'_, L, O, P, N>
+{
+    fn parts(self) -> Vec<Part<'s>> {
+        vec![self.session.part()]
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<'s, L, N, T: JointSteps<'s, L, N>> JointSteps<'s, L, N> for Vec<T> {
+    fn parts(self) -> Vec<Part<'s>> {
+        self.into_iter().flat_map(T::parts).collect()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<'s, L, N, T: JointSteps<'s, L, N>, const K: usize> JointSteps<'s, L, N> for [T; K] {
+    fn parts(self) -> Vec<Part<'s>> {
+        self.into_iter().flat_map(T::parts).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($(($($steps:ident $n:tt),+);)*) => { $(
+        #[diagnostic::do_not_recommend]
+        impl<'s, L, N, $($steps: JointSteps<'s, L, N>),+> JointSteps<'s, L, N> for ($($steps,)+) {
+            fn parts(self) -> Vec<Part<'s>> {
+                let mut parts = Vec::new();
+                $(parts.extend(self.$n.parts());)+
+                parts
+            }
+        }
+    )* };
+}
+tuples! {
+    (A 0);
+    (A 0, B 1);
+    (A 0, B 1, C 2);
+    (A 0, B 1, C 2, D 3);
+    (A 0, B 1, C 2, D 3, E 4);
+    (A 0, B 1, C 2, D 3, E 4, F 5);
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+}
+
+/// Joins steps for a backward pass that feeds all their optimizers: Apex's
+/// `scale_loss(loss, [opt_a, opt_b])`.
+///
+/// Each optimizer gets the gradients of its own parameters. If one of them is not finite, all these
+/// steps will be skipped; each still ends by its own `unscale` and `step`. Gradients of parameters
+/// whose optimizer is not named are dropped.
+///
+/// ```no_run
+/// # use tch::Tensor;
+/// # use tch_amp::{AmpOptimizer, O1, StepError, joint, optim::Sgd};
+/// # use typenum::{U1, U2};
+/// # fn f(opt_a: &mut AmpOptimizer<O1, Sgd, U2>, opt_b: &mut AmpOptimizer<O1, Sgd, U2>,
+/// #     loss_a: Tensor, loss_both: Tensor) -> Result<(), StepError> {
+/// let (mut step_a, mut step_b) = (opt_a.begin(), opt_b.begin());
+/// step_a.backward(&loss_a)?;
+/// joint((&mut step_a, &mut step_b)).backward_of::<U1>(&loss_both)?;
+/// for outcome in [step_a.unscale()?.step()?, step_b.unscale()?.step()?] {
+///     println!("{outcome:?}");
+/// }
+/// # Ok(()) }
+/// ```
+pub fn joint<'s, L, N>(steps: impl JointSteps<'s, L, N>) -> Joint<'s, L, N> {
+    Joint { parts: steps.parts(), _types: PhantomData }
+}
+
+/// Steps joined by [`joint`].
+#[must_use = "call `.backward(&loss)` to compute gradients"]
+#[derive(Debug)]
+pub struct Joint<'s, L, N> {
+    pub(super) parts: Vec<Part<'s>>,
+    pub(super) _types: PhantomData<(L, N)>,
+}
+
+impl<'s, L: OptLevel, N: LossCount> Joint<'s, L, N> {
+    /// See [`Step::scale_loss`].
+    ///
+    /// # Errors
+    ///
+    /// See [`StepError`].
+    pub fn scale_loss(self, loss: &Tensor) -> Result<ScaledLoss<'s>, StepError> {
+        self.scaled::<U0>(loss)
+    }
+
+    /// See [`Step::scale_loss_of`].
+    ///
+    /// # Errors
+    ///
+    /// See [`StepError`].
+    pub fn scale_loss_of<I: LossId<N>>(self, loss: &Tensor) -> Result<ScaledLoss<'s>, StepError> {
+        self.scaled::<I>(loss)
+    }
+
+    /// See [`Step::backward`].
+    ///
+    /// # Errors
+    ///
+    /// See [`StepError`]. The steps can go on; nothing was added.
+    ///
+    /// # Syncs
+    ///
+    /// Once, to see whether the gradients of all optimizers are finite.
+    pub fn backward(self, loss: &Tensor) -> Result<(), StepError> {
+        self.scale_loss(loss)?.backward()
+    }
+
+    /// See [`Step::backward_of`].
+    ///
+    /// # Errors
+    ///
+    /// See [`StepError`]. The steps can go on; nothing was added.
+    ///
+    /// # Syncs
+    ///
+    /// Once, to see whether the gradients of all optimizers are finite.
+    pub fn backward_of<I: LossId<N>>(self, loss: &Tensor) -> Result<(), StepError> {
+        self.scale_loss_of::<I>(loss)?.backward()
+    }
+
+    fn scaled<I: Unsigned>(self, loss: &Tensor) -> Result<ScaledLoss<'s>, StepError> {
+        ScaledLoss::new(self.parts, I::USIZE, loss)
+    }
+}

@@ -5,6 +5,7 @@
 
 pub mod autocast;
 pub mod builder;
+pub mod castable;
 pub mod config;
 pub mod dtype;
 mod error;
@@ -19,6 +20,7 @@ pub mod scaler;
 pub mod step;
 
 pub use builder::{Amp, AmpBuilder, BuildError};
+pub use castable::{Castable, KeepFp32};
 pub use config::{AmpConfig, AnyLevel, LevelVisitor, OptionError, Properties};
 pub use dtype::LowPrecision;
 #[doc(no_inline)]

@@ -18,9 +18,19 @@
 //! leaves `softmax`, `exp`, `log`, `pow`, `sum` and the norms in 16 bits, so the first region
 //! registers with libtorch what its lists lack. That acts inside regions only: libtorch's autocast
 //! without a region, on this thread or another, is what it was. Where libtorch's CPU lists name an
-//! operation themselves, they hold: `binary_cross_entropy`, which CUDA autocast refuses, and
-//! `grid_sampler` run in FP32, as do linear algebra, FFTs and 3-D pooling, which have no 16-bit
-//! kernels on the CPU.
+//! operation themselves, they hold: `grid_sampler` runs in FP32, as do linear algebra, FFTs and 3-D
+//! pooling, which have no 16-bit kernels on the CPU.
+//!
+//! `binary_cross_entropy` runs in FP32 on the CPU and on CUDA, where Apex and libtorch's own
+//! autocast refuse it: a probability that 16 bits round to 0 or 1 has lost its logarithm. The
+//! probability itself is best made in FP32, by [`float_function`], or the sigmoid left to
+//! `binary_cross_entropy_with_logits`.
+//!
+//! # Operations of one's own
+//!
+//! An operation that no list knows runs in the type of its arguments. [`half_function`],
+//! [`float_function`] and [`promote_function`] choose that type, as Apex's decorators of the same
+//! names do.
 //!
 //! # A third floating-point type
 //!
@@ -54,11 +64,13 @@
 //! ```
 
 mod error;
+mod functions;
 mod region;
 
 use tch::Device;
 
 pub use error::AutocastError;
+pub use functions::{float_function, half_function, promote_function};
 pub use region::AutocastRegion;
 pub(crate) use region::RegionKind;
 

@@ -108,6 +108,19 @@ fn end(open: &mut Vec<Open>, id: u64) {
     libtorch::unnest_autocast();
 }
 
+/// The 16-bit type of the region that is in force on a device.
+pub(super) fn open(device: Device) -> Option<Kind> {
+    autocast_device(device).ok().and_then(|device| libtorch::autocast(device).o1_kind())
+}
+
+/// Suspends the casts of all devices that a region is in force on.
+pub(super) fn suspend() -> Vec<AutocastRegion> {
+    let devices = [AutocastDevice::Cpu, AutocastDevice::Cuda, AutocastDevice::Mps].into_iter();
+    let states = devices.map(|device| (device, libtorch::autocast(device)));
+    let in_force = states.filter(|(_, state)| state.o1_kind().is_some());
+    in_force.map(|(device, state)| AutocastRegion::begin(device, state.disabled())).collect()
+}
+
 fn autocast_device(device: Device) -> Result<AutocastDevice, AutocastError> {
     match device {
         Device::Cpu => Ok(AutocastDevice::Cpu),

@@ -68,6 +68,15 @@ pub enum BuildError {
         /// The path.
         path: String,
     },
+    /// The level keeps batch norm in FP32, but in a TorchScript module it cannot be recognised.
+    ///
+    /// Raised for a `tch::TrainableCModule`. One that is a part of a struct is not noticed: libtorch
+    /// then refuses the first forward pass.
+    #[error(
+        "a TorchScript module does not tell which of its parameters are batch norm's: set \
+         `keep_batchnorm_fp32(false)` and name them in `keep_fp32([…])`, with `_` for `.`"
+    )]
+    ScriptedBatchNorm,
     /// There is nothing to train.
     #[error(
         "optimizer {optimizer} has no trainable variables: build the model before the optimizer"

@@ -7,7 +7,7 @@ use tch::nn::VarStore;
 use super::build::Listing;
 use crate::{
     level::OptLevel,
-    model::{AmpModel, Place, Shared, region},
+    model::{AmpModel, Place, Shared, region, scripted},
 };
 
 /// What [`build`](super::AmpBuilder::build) takes as models: an FP32 module with the VarStore that
@@ -44,6 +44,7 @@ impl<M> Models for (VarStore, M) {
         let (store, module) = self;
         let properties = list.properties;
         let region = list.note(region(store.device(), &properties)).flatten();
+        list.note(scripted::check::<M>(&properties));
         let place = Place { index: list.models.len(), ..place };
         let variables = Arc::clone(&store.variables_);
         let shared = Shared::new(variables, place, properties, list.keep_fp32.clone());
@@ -81,6 +82,7 @@ impl<T: Models, const K: usize> Models for [T; K] {
 
 macro_rules! tuples {
     ($(($($model:ident $n:tt),+) $count:literal;)*) => { $(
+        #[diagnostic::do_not_recommend]
         impl<$($model: Models),+> Models for ($($model,)+) {
             type Built<L: OptLevel> = ($($model::Built<L>,)+);
 

@@ -122,6 +122,7 @@ impl<O: Optimizer, const K: usize> Optimizers for [O; K] {
 
 macro_rules! tuples {
     ($(($($optimizer:ident $n:tt),+) $count:literal;)*) => { $(
+        #[diagnostic::do_not_recommend]
         impl<$($optimizer: Optimizer),+> Optimizers for ($($optimizer,)+) {
             type Built<L: OptLevel, N: LossCount> = ($(AmpOptimizer<L, $optimizer, N>,)+);
 

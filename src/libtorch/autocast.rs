@@ -19,6 +19,17 @@ impl AutocastState {
         Some(Self(ffi::Autocast { dtype, enabled: true, o1_lists: true }))
     }
 
+    /// The 16-bit type in which the O1 lists are in force; `None` where they are not.
+    pub(crate) fn o1_kind(self) -> Option<Kind> {
+        match self.0 {
+            ffi::Autocast { enabled: true, o1_lists: true, dtype: ffi::HALF } => Some(Kind::Half),
+            ffi::Autocast { enabled: true, o1_lists: true, dtype: ffi::BFLOAT16 } => {
+                Some(Kind::BFloat16)
+            }
+            _ => None,
+        }
+    }
+
     /// The same state with autocast switched off.
     pub(crate) fn disabled(self) -> Self {
         Self(ffi::Autocast { enabled: false, o1_lists: false, ..self.0 })

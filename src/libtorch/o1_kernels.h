@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "o1_lists.h"
@@ -145,6 +146,38 @@ torch::CppFunction function(Policy policy) {
   TORCH_CHECK(false, "unknown autocast policy");
 }
 
+struct NoWarnings : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// What libtorch does with `binary_cross_entropy` under CUDA autocast: it refuses.
+inline std::optional<c10::SafeKernelFunction>& refusal() {
+  static std::optional<c10::SafeKernelFunction> refusal;
+  return refusal;
+}
+
+inline void cuda_binary_cross_entropy(
+    const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (o1_lists<at::kCUDA>) {
+    kernel<at::kCUDA, Policy::Fp32>(op, keys, stack);
+  } else {
+    refusal()->callBoxed(op, keys, stack);
+  }
+}
+
+// Has `binary_cross_entropy` run in FP32 in regions on CUDA, as on the CPU: the one registration that replaces
+// libtorch's. Its kernel stays in the dispatcher, and refuses outside regions as before.
+inline void register_cuda_binary_cross_entropy(torch::Library& library) {
+  const auto op = c10::Dispatcher::singleton().findSchema({"aten::binary_cross_entropy", ""});
+  if (op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA)) {
+    refusal() = op->getComputedKernelForDispatchKey(c10::DispatchKey::AutocastCUDA);
+    // The dispatcher warns of a replacement.
+    NoWarnings none;
+    const c10::WarningUtils::WarningHandlerGuard guard(&none);
+    library.impl("binary_cross_entropy", torch::CppFunction::makeFromBoxedFunction<&cuda_binary_cross_entropy>());
+  }
+}
+
 inline c10::OperatorName operator_name(const std::string& name) {
   const auto dot = name.find('.');
   const auto overload = dot == std::string::npos ? std::string() : name.substr(dot + 1);
@@ -174,6 +207,9 @@ void register_o1_lists() {
         torch::Library::IMPL, "aten", detail::autocast_key<device>(), __FILE__, __LINE__);
     if constexpr (device == at::kCPU) {
       detail::register_list<device>(*library, LISTS_OF_CUDA);
+    }
+    if constexpr (device == at::kCUDA) {
+      detail::register_cuda_binary_cross_entropy(*library);
     }
     detail::register_list<device>(*library, MIXED_TYPES);
     // Kept for the life of the process: its destructor would take the kernels out again.

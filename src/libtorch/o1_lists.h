@@ -23,7 +23,7 @@ struct Entry {
 //
 // libtorch's own AutocastCPU entries come first: an operation that has one keeps it. Operations that exist on CUDA only
 // are left out (cudnn_convolution, cudnn_convolution_transpose, _thnn_fused_lstm_cell, _thnn_fused_gru_cell,
-// _scaled_dot_product_flash_attention). binary_cross_entropy, an error there, runs in FP32 on the CPU.
+// _scaled_dot_product_flash_attention). binary_cross_entropy, an error there, runs in FP32 here.
 constexpr Entry LISTS_OF_CUDA[] = {
     // Matrix products, convolutions and what is made of them.
     {Policy::Lower, "_convolution"},

@@ -1,15 +1,17 @@
 //! `AmpModel`: a model cast as its level says.
 
 mod batch_norm;
+mod forward;
 mod running_stats;
+pub(crate) mod scripted;
 mod shared;
 mod variables;
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
 
 use tch::{
-    Device, Kind, Tensor,
-    nn::{Module, ModuleT, Path, VarStore},
+    Device, Tensor,
+    nn::{Path, VarStore},
 };
 
 use running_stats::RunningStats;
@@ -18,10 +20,7 @@ pub use variables::Variable;
 pub(crate) use variables::is_under;
 
 use crate::{
-    autocast::{AutocastRegion, RegionKind},
-    builder::BuildError,
-    config::Properties,
-    level::OptLevel,
+    autocast::RegionKind, builder::BuildError, config::Properties, level::OptLevel,
     optimizer::bytes,
 };
 
@@ -30,6 +29,13 @@ use crate::{
 /// It is a `tch::nn::ModuleT` when the wrapped module is one. Floating-point inputs are cast at
 /// the levels that cast the model, integer and boolean ones never; floating-point outputs are FP32
 /// unless [`cast_model_outputs`](crate::builder::AmpBuilder::cast_model_outputs) says otherwise.
+///
+/// # TorchScript
+///
+/// A `tch::TrainableCModule` works at `O0` and `O1` as any module. Its VarStore holds its parameters
+/// only, `layer.norm.weight` as `layer_norm_weight`, so that batch norm is not recognised: at `O2`
+/// and `O3` set `keep_batchnorm_fp32(false)` and name the parameters of batch norm in
+/// `keep_fp32([…])`. Its running statistics stay in FP32, but a skipped step does not restore them.
 #[derive(Debug)]
 pub struct AmpModel<L, M> {
     module: M,
@@ -54,51 +60,6 @@ impl<L: OptLevel, M> AmpModel<L, M> {
     /// The wrapped module. Calls on it get no casts; see [`run`](Self::run).
     pub fn inner(&self) -> &M {
         &self.module
-    }
-
-    /// Calls any method of the wrapped module as a training step would: inside the level's
-    /// autocast region, with batch-norm statistics protected.
-    ///
-    /// Inputs are not cast; [`cast_input`](Self::cast_input) does that. For models whose forward
-    /// pass is not `ModuleT`'s.
-    pub fn run<R>(&self, call: impl FnOnce(&M) -> R) -> R {
-        self.shared.before_forward();
-        let _region = self.autocast();
-        call(&self.module)
-    }
-
-    /// Enters the autocast region of level `O1`, for the time the guard lives. At other levels,
-    /// nothing happens.
-    pub fn autocast(&self) -> Option<AutocastRegion> {
-        self.region.map(RegionKind::enter)
-    }
-
-    /// Casts a floating-point tensor to the type that the level wants for inputs.
-    ///
-    /// # Panics
-    ///
-    /// When libtorch cannot allocate memory, as `Tensor::to_kind` does.
-    pub fn cast_input(&self, input: &Tensor) -> Tensor {
-        let kind = self.properties.cast_model_type.filter(|_| self.properties.enabled);
-        cast(input, kind)
-    }
-
-    /// Casts a floating-point tensor to the type of the model's outputs.
-    ///
-    /// # Panics
-    ///
-    /// When libtorch cannot allocate memory, as `Tensor::to_kind` does.
-    pub fn cast_output(&self, output: Tensor) -> Tensor {
-        let kind = self.properties.cast_model_outputs.unwrap_or(Kind::Float);
-        cast(&output, Some(kind).filter(|_| self.properties.enabled))
-    }
-
-    /// The forward pass of a module that does not tell training from evaluation.
-    pub fn forward(&self, xs: &Tensor) -> Tensor
-    where
-        M: Module,
-    {
-        self.forward_t(xs, true)
     }
 
     /// The variables by name, as the level keeps them. The handles share the model's memory.
@@ -166,21 +127,6 @@ impl<L: OptLevel, M> AmpModel<L, M> {
     }
 }
 
-impl<L: OptLevel, M: ModuleT> ModuleT for AmpModel<L, M> {
-    /// Casts the input, runs the module, casts the output.
-    fn forward_t(&self, xs: &Tensor, train: bool) -> Tensor {
-        let xs = self.cast_input(xs);
-        if train {
-            self.shared.before_forward();
-        }
-        let ys = {
-            let _region = self.autocast();
-            self.module.forward_t(&xs, train)
-        };
-        self.cast_output(ys)
-    }
-}
-
 /// The autocast region of the level, if it has one.
 pub(crate) fn region(
     device: Device,
@@ -193,12 +139,5 @@ pub(crate) fn region(
     match kind.filter(|_| properties.enabled && properties.patch_torch_functions) {
         Some(kind) => Ok(Some(RegionKind::new(device, kind)?)),
         None => Ok(None),
-    }
-}
-
-fn cast(tensor: &Tensor, kind: Option<Kind>) -> Tensor {
-    match kind {
-        Some(kind) if tensor.is_floating_point() => tensor.to_kind(kind),
-        _ => tensor.shallow_clone(),
     }
 }

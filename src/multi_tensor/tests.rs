@@ -157,3 +157,14 @@ fn nothing_to_check_is_fine() {
         assert_eq!(tensor_ops::check(grads, 1.0).unwrap(), Check::default());
     }
 }
+
+/// There is one device here: the way for several is gone on the gradients of one.
+#[test]
+fn gradients_on_several_devices_are_checked_one_by_one() {
+    let grad = |values: &[f32]| Some(Tensor::from_slice(values));
+    let grads = [grad(&[3.0]), None, grad(&[4.0, f32::NAN]), grad(&[f32::INFINITY])];
+    let check = super::one_by_one(&grads, 0.5).unwrap();
+    assert_eq!(check.non_finite, Some((2, NonFinite::NaN)));
+    let check = super::one_by_one(&grads[..2], 0.5).unwrap();
+    assert_eq!(check, Check { squared_norm: 2.25, non_finite: None });
+}

@@ -1,6 +1,9 @@
 //! One loss that feeds several optimizers, and steps that are open at the same time.
 
-use tch::{Device, Kind, Tensor, nn::ModuleT};
+use tch::{
+    Device, Kind, Tensor,
+    nn::{self, ModuleT, OptimizerConfig, VarStore},
+};
 use tch_amp::{
     Amp, AmpModel, AmpOptimizer, Dynamic, O0, O1, O2, O3, OptLevel, StepError, StepOutcome, bf16,
     f16, joint, optim::Sgd,
@@ -246,5 +249,57 @@ fn an_overflow_is_blamed_on_its_own_loss_alone() {
         let outcome = step.unscale().unwrap().step().unwrap();
         let StepOutcome::Skipped { overflows } = outcome else { panic!("{outcome:?}") };
         assert_eq!(overflows.iter().map(|o| o.loss).collect::<Vec<_>>(), guilty);
+    }
+}
+
+/// torch's test_grad_scaling_multiple: two models, two optimizers, two losses of both models, one
+/// optimizer skipped in iteration 2; against plain FP32 training without that update.
+#[test]
+fn two_optimizers_of_two_losses_train_like_plain_tch() {
+    fn layers(seed: u64) -> (VarStore, nn::Sequential) {
+        let store = VarStore::new(Device::Cpu);
+        let linear = |name| nn::linear(store.root() / name, 8, 8, Default::default());
+        let net = nn::seq().add(linear("in")).add(linear("out"));
+        common::fill(&store, seed);
+        (store, net)
+    }
+    fn losses([a, b]: [&dyn ModuleT; 2], n: u64) -> [Tensor; 2] {
+        let [xs, ys] = [0, 1].map(|k| common::noise(10 * n + k, &[8, 8]));
+        let [a, b] = [a, b].map(|model| model.forward_t(&xs, true));
+        [common::mse(&(&a * 0.3 + &b * 0.7), &ys), common::mse(&(&a * 0.6 - &b * 0.4), &ys)]
+    }
+    let scale = Dynamic::new().init_scale(128.0).growth_interval(1);
+    let builder = Amp::<O1<f16>>::builder().patch_torch_functions(false).loss_scale(scale);
+    let ((a, b), (mut opt_a, mut opt_b)) =
+        builder.build((layers(1), layers(2)), (Sgd::new(1.0), Sgd::new(1.0))).unwrap();
+    let [plain_a, plain_b] = [layers(1), layers(2)];
+    let [mut sgd_a, mut sgd_b] =
+        [&plain_a, &plain_b].map(|plain| nn::Sgd::default().build(&plain.0, 1.0).unwrap());
+    for n in 0..4 {
+        let [loss0, loss1] = losses([&a, &b], n);
+        let (mut step_a, mut step_b) = (opt_a.begin(), opt_b.begin());
+        let mut both = joint((&mut step_a, &mut step_b));
+        both.scale_loss(&loss0).unwrap().retain_graph().backward().unwrap();
+        both.backward(&loss1).unwrap();
+        if n == 2 {
+            let weight = &b.variables()["in.weight"];
+            step_b.backward(&(weight * f64::INFINITY).sum(Kind::Float)).unwrap();
+        }
+        assert!(step_a.unscale().unwrap().step().unwrap().is_applied());
+        assert_eq!(step_b.unscale().unwrap().step().unwrap().is_applied(), n != 2);
+
+        let [loss0, loss1] = losses([&plain_a.1, &plain_b.1], n);
+        (sgd_a.zero_grad(), sgd_b.zero_grad());
+        (loss0 + loss1).backward();
+        sgd_a.step();
+        if n != 2 {
+            sgd_b.step();
+        }
+    }
+    assert_eq!(opt_a.scalers()[0].scale(), 128.0 * 8.0 * 0.5);
+    for (model, (plain, _)) in [(a.variables(), plain_a), (b.variables(), plain_b)] {
+        for (name, expected) in plain.variables() {
+            assert!(model[&name].allclose(&expected, 1e-5, 1e-7, false), "{name}");
+        }
     }
 }

@@ -109,6 +109,23 @@ fn a_scale_stands_still_while_a_step_uses_it() {
     assert_eq!(scales(&opt_a), [2048.0, 1024.0]);
 }
 
+/// An overflow lowers the scale at once, for the steps that begin later.
+#[test]
+fn a_scale_stands_still_for_an_open_step_after_another_has_overflowed() {
+    let [(a, mut opt_a), (b, mut opt_b)] = pair::<O2>();
+    let (mut step_a, mut step_b) = (opt_a.begin(), opt_b.begin());
+    step_a.backward(&linear(&a, f32::NAN)).unwrap();
+    step_b.backward(&linear(&b, 0.25)).unwrap();
+    assert!(!step_a.unscale().unwrap().step().unwrap().is_applied());
+    assert_eq!(scales(&opt_a), [512.0, 1024.0]);
+    let scaled = step_b.scale_loss(&linear(&b, 0.25)).unwrap();
+    assert_eq!(values(scaled.tensor()), [256.0]);
+    scaled.backward().unwrap();
+    assert!(step_b.unscale().unwrap().step().unwrap().is_applied());
+    assert_eq!((weight(&a), weight(&b)), (1.0, 0.5));
+    assert_eq!(scales(&opt_a), [512.0, 1024.0]);
+}
+
 #[test]
 fn a_step_that_is_given_up_leaves_the_scale_to_the_others() {
     let [(a, mut opt_a), (b, mut opt_b)] = pair::<O2>();
@@ -197,27 +214,36 @@ fn a_graph_is_freed_unless_it_is_retained() {
 
 /// Batch norm of a model with two optimizers: the statistics come back if either is skipped.
 #[test]
-fn statistics_are_restored_whichever_step_ends_first() {
-    for skipped_first in [true, false] {
+fn statistics_are_restored_whichever_step_is_skipped_and_whichever_ends_first() {
+    for (skipped, body_first) in [(0, true), (0, false), (1, true), (1, false)] {
         let optimizers = (Sgd::new(0.1).only(["first", "norm"]), Sgd::new(0.1).only(["last"]));
         let builder = Amp::<O2<bf16>>::builder().num_losses::<U2>();
         let (model, (mut body, mut head)) = builder.build(Net::seeded(1), optimizers).unwrap();
         let before = snapshot(model.variables());
-        let xs = Tensor::ones([4, Net::INPUTS], (Kind::Float, Device::Cpu));
-        let loss = model.forward_t(&xs, true).sum(Kind::Float);
+        let xs = common::noise(1, &[4, Net::INPUTS]);
+        let loss = model.forward_t(&xs, true).square().sum(Kind::Float);
         let (mut step_body, mut step_head) = (body.begin(), head.begin());
-        let nan = (&loss * f64::NAN).sum(Kind::Float);
-        step_body.scale_loss(&nan).unwrap().retain_graph().backward().unwrap();
-        step_head.backward_of::<U1>(&loss).unwrap();
-        let (first, second) =
-            if skipped_first { (step_body, step_head) } else { (step_head, step_body) };
-        let outcomes = [first, second].map(|step| step.unscale().unwrap().step().unwrap());
-        assert_eq!(outcomes.map(|outcome| outcome.is_applied()), [!skipped_first, skipped_first]);
+        let [for_body, for_head] =
+            [0, 1].map(|n| if n == skipped { &loss * f64::NAN } else { &loss * 1.0 });
+        step_body.scale_loss(&for_body).unwrap().retain_graph().backward().unwrap();
+        step_head.backward_of::<U1>(&for_head).unwrap();
+        let mut steps = [step_body, step_head];
+        if !body_first {
+            steps.reverse();
+        }
+        let applied = steps.map(|step| step.unscale().unwrap().step().unwrap().is_applied());
+        assert_eq!(
+            applied,
+            if body_first { [skipped != 0, skipped != 1] } else { [skipped != 1, skipped != 0] }
+        );
         let changed = before.into_iter().zip(snapshot(model.variables()));
         let changed = changed.filter(|(before, after)| before != after);
-        let mut names: Vec<_> = changed.map(|(before, _)| before.0).collect();
-        names.sort();
-        assert_eq!(names, ["last.bias", "last.weight"]);
+        let names: Vec<_> = changed.map(|(before, _)| before.0).collect();
+        let expected = match skipped {
+            0 => vec!["last.bias", "last.weight"],
+            _ => vec!["first.weight", "norm.bias", "norm.weight"],
+        };
+        assert_eq!(names, expected);
     }
 }
 

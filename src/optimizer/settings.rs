@@ -1,6 +1,6 @@
 //! The settings of param groups, to read and to change while training.
 
-use super::{AmpOptimizer, Engine, SettingError};
+use super::{AmpOptimizer, Engine, Optimizer, SettingError};
 use crate::{level::OptLevel, loss::LossCount};
 
 /// An optimizer whose settings can be read and changed: one of [`optim`](crate::optim).
@@ -20,10 +20,13 @@ pub trait HasSettings: Engine {
     fn replace(&mut self, group: usize, settings: Self::Settings) -> Result<(), SettingError>;
 }
 
-impl<L: OptLevel, O: HasSettings, N: LossCount> AmpOptimizer<L, O, N> {
+impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     /// The settings of a param group, as numbered by `tch`'s `Path::set_group`; those of a group
     /// that has none of its own are the optimizer's.
-    pub fn settings(&self, group: usize) -> &O::Settings {
+    pub fn settings<S>(&self, group: usize) -> &S
+    where
+        O: HasSettings<Settings = S>,
+    {
         self.optimizer.settings(group)
     }
 
@@ -41,11 +44,14 @@ impl<L: OptLevel, O: HasSettings, N: LossCount> AmpOptimizer<L, O, N> {
     /// # Errors
     ///
     /// When a new setting is out of range, or no variable is in the group.
-    pub fn update_settings(
+    pub fn update_settings<S: Copy>(
         &mut self,
         group: usize,
-        change: impl FnOnce(&mut O::Settings),
-    ) -> Result<(), SettingError> {
+        change: impl FnOnce(&mut S),
+    ) -> Result<(), SettingError>
+    where
+        O: HasSettings<Settings = S>,
+    {
         self.core.check_group(group)?;
         let mut settings = *self.optimizer.settings(group);
         change(&mut settings);

@@ -15,15 +15,14 @@ use crate::{
 /// Steps of several optimizers that a backward pass feeds: a tuple, array or `Vec` of
 /// `&mut Step`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a collection of steps that one loss can feed",
-    label = "expected `(&mut step_a, &mut step_b)`, of optimizers from the same `build`"
+    message = "`{Self}` is not a step that this loss can feed",
+    label = "expected `&mut step`, made by `let mut step = opt.begin()`, of an optimizer from the same `build` as the others"
 )]
 pub trait JointSteps<'s, L, N> {
     #[doc(hidden)]
     fn parts(self) -> Vec<Part<'s>>;
 }
 
-#[diagnostic::do_not_recommend]
 impl<'s, L: OptLevel, O: Optimizer, P: IsScaled, N: LossCount> JointSteps<'s, L, N>
     for &'s mut Step<'_, L, O, P, N>
 {
@@ -32,14 +31,12 @@ impl<'s, L: OptLevel, O: Optimizer, P: IsScaled, N: LossCount> JointSteps<'s, L,
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<'s, L, N, T: JointSteps<'s, L, N>> JointSteps<'s, L, N> for Vec<T> {
     fn parts(self) -> Vec<Part<'s>> {
         self.into_iter().flat_map(T::parts).collect()
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<'s, L, N, T: JointSteps<'s, L, N>, const K: usize> JointSteps<'s, L, N> for [T; K] {
     fn parts(self) -> Vec<Part<'s>> {
         self.into_iter().flat_map(T::parts).collect()
@@ -48,7 +45,6 @@ impl<'s, L, N, T: JointSteps<'s, L, N>, const K: usize> JointSteps<'s, L, N> for
 
 macro_rules! tuples {
     ($(($($steps:ident $n:tt),+);)*) => { $(
-        #[diagnostic::do_not_recommend]
         impl<'s, L, N, $($steps: JointSteps<'s, L, N>),+> JointSteps<'s, L, N> for ($($steps,)+) {
             fn parts(self) -> Vec<Part<'s>> {
                 let mut parts = Vec::new();

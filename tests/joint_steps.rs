@@ -177,7 +177,7 @@ fn steps_of_different_builds_are_refused_and_go_on() {
 #[test]
 fn a_loss_without_steps_is_refused() {
     let [(a, opt_a), _] = pair::<O2>();
-    let mut opts = vec![opt_a];
+    let mut opts = [opt_a];
     let mut steps: Vec<_> = opts.iter_mut().map(AmpOptimizer::begin).collect();
     let none: Vec<_> = steps.iter_mut().skip(1).collect();
     let error = joint(none).backward(&linear(&a, 1.0)).unwrap_err();
@@ -315,7 +315,8 @@ fn two_optimizers_of_two_losses_train_like_plain_tch() {
         assert_eq!(step_b.unscale().unwrap().step().unwrap().is_applied(), n != 2);
 
         let [loss0, loss1] = losses([&plain_a.1, &plain_b.1], n);
-        (sgd_a.zero_grad(), sgd_b.zero_grad());
+        sgd_a.zero_grad();
+        sgd_b.zero_grad();
         (loss0 + loss1).backward();
         sgd_a.step();
         if n != 2 {

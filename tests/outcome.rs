@@ -16,8 +16,7 @@ fn non_finite_gradients_are_counted_by_name() {
     let bad = Tensor::from_slice(&[f32::INFINITY, f32::NAN, 1.0, f32::NEG_INFINITY]);
     let mut step = opt.begin();
     let nan = Tensor::from_slice(&[f32::NAN, f32::NAN]);
-    let loss =
-        (&model.inner().0 * bad) + (&other).sum(Kind::Float) + (third * nan).sum(Kind::Float);
+    let loss = (&model.inner().0 * bad) + other.sum(Kind::Float) + (third * nan).sum(Kind::Float);
     step.backward(&loss.sum(Kind::Float)).unwrap();
     let grads = step.unscale().unwrap();
     let found = grads.non_finite().unwrap();

@@ -1,15 +1,19 @@
 //! `build`: from FP32 models and optimizers to their mixed-precision counterparts.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use super::{AmpBuilder, BuildError, Models, Optimizers, state::State};
+use super::{
+    AmpBuilder, BuildError, Models, Optimizers,
+    division::Division,
+    listing::{Listed, Listing},
+    state::State,
+};
 use crate::{
     config::Properties,
     level::OptLevel,
-    libtorch::tensor_id,
     loss::LossCount,
-    model::{Link, Place, Shared, Variable, is_under},
-    optimizer::{Core, Engine, Param, Selection},
+    model::Place,
+    optimizer::{Core, optim::Sgd},
     scaler::Scales,
 };
 
@@ -50,7 +54,8 @@ impl<L: OptLevel, S: State, N: LossCount> AmpBuilder<L, S, N> {
         let models = models.wrap(Place::default(), &mut list);
         let listed = list.check()?;
         let scales = Scales::new(self.properties.effective_loss_scale(), N::USIZE);
-        let mut optimizers = optimizers.wrap(self.properties, &Arc::new(scales));
+        let scales = Arc::new(scales);
+        let mut optimizers = optimizers.wrap(&|| Core::new(self.properties, Arc::clone(&scales)));
         let mut division = Division::new(&listed, counts);
         O::each(&mut optimizers, &mut |engine, core| division.give(engine, core))?;
         division.check()?;
@@ -65,140 +70,7 @@ impl<L: OptLevel, S: State, N: LossCount> AmpBuilder<L, S, N> {
     ///
     /// See [`BuildError`].
     pub fn build_model<M: Models>(self, models: M) -> Result<M::Built<L>, BuildError> {
-        self.build(models, Vec::<crate::optim::Sgd>::new()).map(|(models, _)| models)
-    }
-}
-
-/// The models of a build, as they are found.
-#[derive(Debug)]
-pub struct Listing {
-    pub(super) properties: Properties,
-    pub(super) keep_fp32: Vec<String>,
-    pub(super) models: Vec<Arc<Shared>>,
-    error: Option<BuildError>,
-}
-
-/// A model with its variables.
-#[derive(Debug)]
-pub struct Listed {
-    pub(crate) model: Arc<Shared>,
-    pub(crate) variables: Vec<Variable>,
-}
-
-impl Listing {
-    fn new(properties: Properties, keep_fp32: Vec<String>) -> Self {
-        Self { properties, keep_fp32, models: Vec::new(), error: None }
-    }
-
-    /// Keeps the first error for the end of the list.
-    pub(super) fn note<T>(&mut self, result: Result<T, BuildError>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.error.get_or_insert(error);
-                None
-            }
-        }
-    }
-
-    /// Checks that the level can cast all models, and lists their variables.
-    fn check(self) -> Result<Vec<Listed>, BuildError> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
-        let list =
-            |model: Arc<Shared>| model.new_variables().map(|variables| Listed { model, variables });
-        let listed = self.models.into_iter().map(list).collect::<Result<Vec<_>, _>>()?;
-        check_paths("keep_fp32", &self.keep_fp32, &listed)?;
-        let mut names = HashMap::new();
-        for variable in listed.iter().flat_map(|model| &model.variables) {
-            if let Some(other) = names.insert(tensor_id(&variable.tensor), &variable.name) {
-                let (name, other) = (variable.name.clone(), other.clone());
-                return Err(BuildError::SharedByModels { name, other });
-            }
-        }
-        Ok(listed)
-    }
-}
-
-/// A path that leads to no variable is a mistake.
-fn check_paths(
-    option: &'static str,
-    paths: &[String],
-    models: &[Listed],
-) -> Result<(), BuildError> {
-    for path in paths {
-        let mut variables = models.iter().flat_map(|model| &model.variables);
-        if !variables.any(|variable| is_under(&variable.name, path)) {
-            return Err(BuildError::UnknownPath { option, path: path.clone() });
-        }
-    }
-    Ok(())
-}
-
-/// Who trains what.
-struct Division<'a> {
-    models: &'a [Listed],
-    /// Each variable with the number of its optimizer.
-    taken: HashMap<&'a str, usize>,
-    counts: [usize; 2],
-    next: usize,
-}
-
-impl<'a> Division<'a> {
-    /// `counts`: of models and of optimizers.
-    fn new(models: &'a [Listed], counts: [usize; 2]) -> Self {
-        Self { models, taken: HashMap::new(), counts, next: 0 }
-    }
-
-    /// Gives an optimizer its parameters.
-    fn give(&mut self, engine: &mut dyn Engine, core: &mut Core) -> Result<(), BuildError> {
-        let number = self.next;
-        self.next += 1;
-        let own = match self.counts {
-            [models, optimizers] if models == optimizers && models > 1 => {
-                Selection::Position(number)
-            }
-            _ => Selection::All,
-        };
-        let selection = engine.select(own, self.models)?;
-        if let Selection::Only(paths) = &selection {
-            check_paths("only", paths, self.models)?;
-        }
-        for Listed { model, variables } in self.models {
-            let before = core.params.len();
-            for variable in variables.iter().filter(|variable| variable.trainable()) {
-                if selection.takes(model.place(), &variable.name) {
-                    if let Some(first) = self.taken.insert(&variable.name, number) {
-                        let (name, optimizers) = (variable.name.clone(), [first, number]);
-                        return Err(BuildError::GivenTwice { name, optimizers });
-                    }
-                    core.params.extend(Param::new(variable, &core.properties)?);
-                }
-            }
-            if core.params.len() > before {
-                core.models.push(Link::new(model, number, selection.clone()));
-            }
-        }
-        if core.params.is_empty() {
-            return Err(BuildError::NoTrainableVariables { optimizer: number });
-        }
-        engine.check(&core.params)?;
-        Ok(())
-    }
-
-    /// A variable that is to be trained and has no optimizer never would be.
-    fn check(&self) -> Result<(), BuildError> {
-        let mut variables = self.models.iter().flat_map(|model| &model.variables);
-        let untrained = |v: &&Variable| {
-            v.trainable() && v.tensor.requires_grad() && !self.taken.contains_key(v.name.as_str())
-        };
-        match variables.find(untrained) {
-            Some(variable) if self.next > 0 => {
-                Err(BuildError::WithoutOptimizer { name: variable.name.clone() })
-            }
-            _ => Ok(()),
-        }
+        self.build(models, Vec::<Sgd>::new()).map(|(models, _)| models)
     }
 }
 

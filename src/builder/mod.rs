@@ -1,7 +1,9 @@
 //! `Amp::<L>::builder()` and what it builds.
 
 mod build;
+mod division;
 mod error;
+mod listing;
 mod models;
 mod optimizers;
 pub mod state;
@@ -10,8 +12,8 @@ use std::marker::PhantomData;
 
 use typenum::U1;
 
-pub(crate) use build::Listed;
 pub use error::BuildError;
+pub(crate) use listing::Listed;
 pub use models::Models;
 pub use optimizers::Optimizers;
 

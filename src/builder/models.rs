@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tch::nn::VarStore;
 
-use super::build::Listing;
+use super::listing::Listing;
 use crate::{
     level::OptLevel,
     model::{AmpModel, Place, Shared, region, scripted},

@@ -1,14 +1,10 @@
 //! What `build` takes as optimizers.
 
-use std::sync::Arc;
-
 use super::BuildError;
 use crate::{
-    config::Properties,
     level::OptLevel,
     loss::LossCount,
     optimizer::{AmpOptimizer, Core, Engine, Optimizer},
-    scaler::Scales,
 };
 
 /// What [`build`](super::AmpBuilder::build) takes as optimizers: one of [`optim`](crate::optim) or
@@ -31,13 +27,9 @@ pub trait Optimizers {
     #[doc(hidden)]
     fn count(&self) -> usize;
 
-    /// Wraps the optimizers, without parameters.
+    /// Wraps the optimizers, with cores that have no parameters yet.
     #[doc(hidden)]
-    fn wrap<L: OptLevel, N: LossCount>(
-        self,
-        properties: Properties,
-        scales: &Arc<Scales>,
-    ) -> Self::Built<L, N>;
+    fn wrap<L: OptLevel, N: LossCount>(self, cores: &Cores<'_>) -> Self::Built<L, N>;
 
     /// Visits each in turn.
     #[doc(hidden)]
@@ -46,6 +38,9 @@ pub trait Optimizers {
         visit: &mut Visit<'_>,
     ) -> Result<(), BuildError>;
 }
+
+/// Makes cores without parameters.
+pub(super) type Cores<'c> = dyn Fn() -> Core + 'c;
 
 /// What is to be done with each optimizer.
 pub(super) type Visit<'v> = dyn FnMut(&mut dyn Engine, &mut Core) -> Result<(), BuildError> + 'v;
@@ -58,12 +53,8 @@ impl<O: Optimizer> Optimizers for O {
         1
     }
 
-    fn wrap<L: OptLevel, N: LossCount>(
-        self,
-        properties: Properties,
-        scales: &Arc<Scales>,
-    ) -> Self::Built<L, N> {
-        AmpOptimizer::new(self, Core::new(properties, Arc::clone(scales)))
+    fn wrap<L: OptLevel, N: LossCount>(self, cores: &Cores<'_>) -> Self::Built<L, N> {
+        AmpOptimizer::new(self, cores())
     }
 
     fn each<L: OptLevel, N: LossCount>(
@@ -81,12 +72,8 @@ impl<O: Optimizer> Optimizers for Vec<O> {
         self.len()
     }
 
-    fn wrap<L: OptLevel, N: LossCount>(
-        self,
-        properties: Properties,
-        scales: &Arc<Scales>,
-    ) -> Self::Built<L, N> {
-        self.into_iter().map(|optimizer| optimizer.wrap(properties, scales)).collect()
+    fn wrap<L: OptLevel, N: LossCount>(self, cores: &Cores<'_>) -> Self::Built<L, N> {
+        self.into_iter().map(|optimizer| optimizer.wrap(cores)).collect()
     }
 
     fn each<L: OptLevel, N: LossCount>(
@@ -104,12 +91,8 @@ impl<O: Optimizer, const K: usize> Optimizers for [O; K] {
         K
     }
 
-    fn wrap<L: OptLevel, N: LossCount>(
-        self,
-        properties: Properties,
-        scales: &Arc<Scales>,
-    ) -> Self::Built<L, N> {
-        self.map(|optimizer| optimizer.wrap(properties, scales))
+    fn wrap<L: OptLevel, N: LossCount>(self, cores: &Cores<'_>) -> Self::Built<L, N> {
+        self.map(|optimizer| optimizer.wrap(cores))
     }
 
     fn each<L: OptLevel, N: LossCount>(
@@ -130,12 +113,8 @@ macro_rules! tuples {
                 $count
             }
 
-            fn wrap<L: OptLevel, N: LossCount>(
-                self,
-                properties: Properties,
-                scales: &Arc<Scales>,
-            ) -> Self::Built<L, N> {
-                ($(self.$n.wrap(properties, scales),)+)
+            fn wrap<L: OptLevel, N: LossCount>(self, cores: &Cores<'_>) -> Self::Built<L, N> {
+                ($(self.$n.wrap(cores),)+)
             }
 
             fn each<L: OptLevel, N: LossCount>(

@@ -10,7 +10,7 @@ use super::{LossScale, Scaler};
 /// first to join until the last has left, the loss is multiplied by one and the same scale, and the
 /// scale is updated once.
 #[derive(Debug)]
-pub struct Scales(Mutex<Vec<Shared>>);
+pub(crate) struct Scales(Mutex<Vec<Shared>>);
 
 #[derive(Debug, Clone)]
 struct Shared {

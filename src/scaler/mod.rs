@@ -1,9 +1,11 @@
 //! The loss scale: its settings and its state machine.
 
+mod dynamic;
 mod error;
 mod settings;
 mod state;
 
+pub use dynamic::Dynamic;
 pub use error::ScaleError;
-pub use settings::{Dynamic, LossScale, Static};
+pub use settings::{LossScale, Static};
 pub use state::Scaler;

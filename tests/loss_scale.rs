@@ -43,7 +43,7 @@ impl Settings {
                 .growth_factor(power(self.growth))
                 .backoff_factor(power(-self.backoff))
                 .growth_interval(self.interval)
-                .hysteresis(self.hysteresis)
+                .consecutive_hysteresis(self.hysteresis)
                 .into(),
             false => Static::try_from(power(self.init)).unwrap().into(),
         }

@@ -4,6 +4,8 @@
 
 #[path = "matrix/config.rs"]
 mod config;
+#[path = "matrix/loss_scale.rs"]
+mod loss_scale;
 
 use std::marker::PhantomData;
 

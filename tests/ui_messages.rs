@@ -265,6 +265,44 @@ fn a_refused_config_is_told_the_same() {
     assert!(refusal.starts_with(recorded("scale/min_on_static").first_line()), "{refusal}");
 }
 
+#[test]
+fn a_refused_scale_is_told_the_same() {
+    let at_o2 = || AmpConfig { opt_level: AnyLevel::O2, ..Default::default() };
+    let programs = Program::all();
+    for (name, key, value, config) in [
+        (
+            "init_scale_negative",
+            "init_scale",
+            "-65536",
+            AmpConfig { init_scale: Some(-65536.0), ..at_o2() },
+        ),
+        (
+            "growth_factor_one",
+            "growth_factor",
+            "1",
+            AmpConfig { growth_factor: Some(1.0), ..at_o2() },
+        ),
+        (
+            "backoff_factor_above_one",
+            "backoff_factor",
+            "1.5",
+            AmpConfig { backoff_factor: Some(1.5), ..at_o2() },
+        ),
+        (
+            "growth_interval_zero",
+            "growth_interval",
+            "0",
+            AmpConfig { growth_interval: Some(0), ..at_o2() },
+        ),
+        ("hysteresis_zero", "hysteresis", "0", AmpConfig { hysteresis: Some(0), ..at_o2() }),
+    ] {
+        let program = programs.iter().find(|p| p.name == format!("scale/{name}")).unwrap();
+        let panic = format!("evaluation panicked: {key} must");
+        let typed = program.first_line().replace(&panic, &format!("`{key}` is {value}: it must"));
+        assert_eq!(config.properties().unwrap_err().to_string(), typed);
+    }
+}
+
 /// The tables of `ui-tests/README.md`, from the programs.
 fn tables() -> String {
     let mut tables = String::new();

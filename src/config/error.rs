@@ -43,7 +43,16 @@ pub enum OptionError {
          `loss_scale` to \"dynamic\""
     )]
     LimitsOfDynamic,
-    /// A number that is no loss scale.
+    /// A setting of a dynamic scale for a static one.
+    #[error("`{option}` is a setting of a dynamic loss scale: set `loss_scale` to \"dynamic\"")]
+    OfDynamic {
+        /// The option.
+        option: &'static str,
+    },
+    /// Two rules for the same thing.
+    #[error("`hysteresis` and `consecutive_hysteresis` exclude each other: remove one of the two")]
+    TwoHystereses,
+    /// A value that the setting of a loss scale cannot have.
     #[error(transparent)]
     LossScale(#[from] ScaleError),
     /// Not the name of a level.

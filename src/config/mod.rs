@@ -2,6 +2,7 @@
 
 mod any_level;
 mod error;
+mod loss_scale;
 mod properties;
 mod resolve;
 mod values;

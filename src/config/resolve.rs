@@ -4,12 +4,7 @@ use serde::{Deserialize, Serialize};
 use tch::Kind;
 
 use super::{AnyLevel, DType, LossScaleConfig, OptionError, Properties};
-use crate::{
-    dtype::LowPrecision,
-    level::OptLevel,
-    scaler::{LossScale, Static},
-    with_level,
-};
+use crate::{dtype::LowPrecision, level::OptLevel, with_level};
 
 /// A level and overrides of its options, from a config file or a command line.
 ///
@@ -62,6 +57,27 @@ pub struct AmpConfig {
     /// See [`AmpBuilder::loss_scale`](crate::builder::AmpBuilder::loss_scale).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScaleConfig>,
+    /// See [`Dynamic::init_scale`](crate::Dynamic::init_scale).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init_scale: Option<f64>,
+    /// See [`Dynamic::growth_factor`](crate::Dynamic::growth_factor).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth_factor: Option<f64>,
+    /// See [`Dynamic::backoff_factor`](crate::Dynamic::backoff_factor).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_factor: Option<f64>,
+    /// See [`Dynamic::growth_interval`](crate::Dynamic::growth_interval).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth_interval: Option<u32>,
+    /// See [`Dynamic::hysteresis`](crate::Dynamic::hysteresis).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hysteresis: Option<u32>,
+    /// See [`Dynamic::consecutive_hysteresis`](crate::Dynamic::consecutive_hysteresis).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consecutive_hysteresis: Option<u32>,
+    /// See [`Dynamic::skip_limit`](crate::Dynamic::skip_limit); of a static scale too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_limit: Option<u32>,
     /// See [`Dynamic::min_loss_scale`](crate::Dynamic::min_loss_scale).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_loss_scale: Option<f64>,
@@ -133,19 +149,6 @@ impl AmpConfig {
                 Err(OptionError::OtherLevel { config, builder })
             }
             _ => Ok(properties),
-        }
-    }
-
-    fn resolve_loss_scale(&self, default: LossScale) -> Result<LossScale, OptionError> {
-        let scale = match self.loss_scale {
-            None => default,
-            Some(LossScaleConfig::Dynamic) => LossScale::DYNAMIC,
-            Some(LossScaleConfig::Static(scale)) => Static::try_from(scale)?.into(),
-        };
-        match (scale, self.min_loss_scale, self.max_loss_scale) {
-            (_, None, None) => Ok(scale),
-            (LossScale::Dynamic(d), min, max) => Ok(d.try_limits(min, max)?.into()),
-            (LossScale::Static(_), _, _) => Err(OptionError::LimitsOfDynamic),
         }
     }
 }

@@ -12,6 +12,16 @@ pub enum ScaleError {
         /// Its value.
         value: f64,
     },
+    /// A factor or a count out of range.
+    #[error("`{setting}` is {value}: it must {must}")]
+    Setting {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must do: "be greater than 1".
+        must: &'static str,
+    },
     /// The limits exclude each other.
     #[error("`min_loss_scale` ({min}) is above `max_loss_scale` ({max})")]
     MinAboveMax {

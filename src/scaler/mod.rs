@@ -1,11 +1,13 @@
 //! The loss scale: its settings and its state machine.
 
+mod dynamic;
 mod error;
 mod scales;
 mod settings;
 mod state;
 
+pub use dynamic::Dynamic;
 pub use error::ScaleError;
 pub(crate) use scales::Scales;
-pub use settings::{Dynamic, LossScale, Static};
+pub use settings::{LossScale, Static};
 pub use state::Scaler;

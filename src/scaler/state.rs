@@ -1,6 +1,6 @@
 //! The state machine of one loss scale, pure and without tensors.
 
-use super::{Dynamic, LossScale};
+use super::{Dynamic, LossScale, dynamic::Refill};
 
 /// The scale of one loss and what happened to it.
 ///
@@ -83,7 +83,9 @@ impl Scaler {
                 self.skipped_in_a_row = 0;
                 self.stuck_in_a_row = 0;
                 if let LossScale::Dynamic(d) = settings {
-                    self.overflows_left = d.hysteresis;
+                    if d.refill == Refill::GoodStep {
+                        self.overflows_left = d.hysteresis;
+                    }
                     if self.unskipped >= u64::from(d.growth_interval) {
                         self.grow(&d);
                     }
@@ -114,6 +116,7 @@ impl Scaler {
             self.scale = as_f32(grown).min(d.max);
         }
         self.unskipped = 0;
+        self.overflows_left = d.hysteresis;
     }
 }
 

@@ -210,3 +210,27 @@ fn o1_casts_around_the_operations_of_the_forward_pass() {
     let model = uncast.build_model(Net::seeded(1)).unwrap();
     assert_eq!(values(&model.forward_t(&xs, false)), plain);
 }
+
+/// With `enabled(false)` no level casts, scales or skips.
+#[test]
+fn disabled_levels_cast_nothing() {
+    fn check<L: OptLevel>() {
+        let built = common::weights(&[1.0]);
+        let builder = Amp::<L>::builder().enabled(false).cast_model_outputs::<f16>();
+        let (model, mut opt) = builder.build(built, Sgd::new(1.0)).unwrap();
+        let (w, level) = (model.inner().0.shallow_clone(), L::DEFAULTS.opt_level);
+        assert_eq!(w.kind(), Kind::Float, "{level}");
+        assert!(model.autocast().is_none(), "{level}");
+        let double = Tensor::from_slice(&[0.5f64]);
+        assert_eq!(model.cast_input(&double).kind(), Kind::Double, "{level}");
+        assert_eq!(model.forward_t(&double, true).kind(), Kind::Double, "{level}");
+        assert_eq!(opt.scalers()[0].scale(), 1.0, "{level}");
+        let outcome = opt.backward_step(&(&w * f64::INFINITY).sum(Kind::Float)).unwrap().outcome();
+        assert_eq!(outcome, StepOutcome::Applied, "{level}");
+        assert_eq!(values(&w), [f32::NEG_INFINITY], "{level}");
+    }
+    check::<O0>();
+    check::<O1<f16>>();
+    check::<O2<bf16>>();
+    check::<O3<f16>>();
+}

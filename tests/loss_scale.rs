@@ -209,3 +209,20 @@ fn first_scale_is_clamped_into_the_limits() {
         assert_eq!(opt.scalers()[0].unskipped(), unskipped);
     }
 }
+
+/// Apex: 2000 good steps in a row double the scale, up to 2^24; nothing in Apex tests it.
+#[test]
+fn the_default_scale_doubles_every_2000_good_steps() {
+    let scale = Dynamic::default().init_scale(2f64.powi(22));
+    let (model, mut opt) = Amp::<O0>::builder()
+        .loss_scale(scale)
+        .build(common::weights(&[1.0]), Sgd::new(0.0))
+        .unwrap();
+    for exponent in [22, 23, 24, 24] {
+        for unskipped in 0..2000 {
+            assert_eq!(opt.scalers()[0].scale(), 2f64.powi(exponent));
+            assert_eq!(opt.scalers()[0].unskipped(), unskipped);
+            let _ = opt.backward_step(&model.inner().0.sum(Kind::Float)).unwrap();
+        }
+    }
+}

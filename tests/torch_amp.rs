@@ -218,22 +218,3 @@ fn gradients_broken_between_unscale_and_step_invalidate_nothing() {
     let expected: Vec<_> = before.iter().zip(&grads).map(|(param, grad)| param - grad).collect();
     assert_eq!(concat(opt.master_params().map(|(_, param)| param)), expected);
 }
-
-#[test]
-fn tmp_handle() {
-    let builder = Amp::<O1<f16>>::builder().loss_scale(Dynamic::new().init_scale(INIT));
-    let (model, mut opt) = builder.build(layers(), Sgd::new(1.0)).unwrap();
-    let (xs, ys) = &data()[0];
-    let loss = model.forward_t(xs, true).mse_loss(ys, tch::Reduction::Mean);
-    let mut step = opt.begin();
-    step.backward(&loss).unwrap();
-    let mut step = step.unscale().unwrap();
-    for (_, grad) in step.grads().unwrap() {
-        let _ = grad.shallow_clone().fill_(f64::NAN);
-    }
-    println!("OUTCOME {:?}", step.step().unwrap());
-    println!(
-        "FINITE {}",
-        concat(opt.master_params().map(|(_, p)| p)).iter().all(|x| x.is_finite())
-    );
-}

@@ -8,6 +8,6 @@ mod state;
 
 pub use dynamic::Dynamic;
 pub use error::ScaleError;
-pub(crate) use scales::Scales;
+pub(crate) use scales::{Left, Scales};
 pub use settings::{LossScale, Static};
 pub use state::Scaler;

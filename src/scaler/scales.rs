@@ -29,11 +29,12 @@ struct Use {
     overflowed: bool,
 }
 
-/// A scale after a step has left, and whether that has updated it.
+/// A scale after a step has left.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) scaler: Scaler,
-    pub(crate) updated: bool,
+    /// The scale before, if the end of the step has updated it.
+    pub(crate) updated_from: Option<f64>,
 }
 
 impl Scales {
@@ -62,6 +63,7 @@ impl Scales {
     /// step that was given up before that was known.
     pub(crate) fn leave(&self, loss: usize, overflow: Option<bool>) -> Left {
         let Shared { scaler, in_use } = &mut self.lock()[loss];
+        let before = scaler.scale();
         let mut updated = false;
         if let Some(Use { steps, good, overflowed, .. }) = in_use {
             *steps -= 1;
@@ -78,7 +80,7 @@ impl Scales {
                 *in_use = None;
             }
         }
-        Left { scaler: scaler.clone(), updated }
+        Left { scaler: scaler.clone(), updated_from: updated.then_some(before) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Shared>> {

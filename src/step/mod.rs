@@ -2,6 +2,7 @@
 
 mod clip;
 mod error;
+mod events;
 mod gradients;
 mod inspect;
 mod joint;

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::StepError;
 pub use crate::multi_tensor::NonFinite;
-use crate::scaler::Scaler;
 
 /// What a step did.
 #[must_use = "a skipped step must not advance a learning-rate schedule"]
@@ -81,23 +79,5 @@ impl PendingOutcome {
     /// What the step did.
     pub fn outcome(self) -> StepOutcome {
         self.0
-    }
-}
-
-/// Tells `tracing` of a skipped step, and ends training that only skips where a limit says so.
-pub(super) fn report(scaler: &Scaler, overflow: &Overflow) -> Result<(), StepError> {
-    let (in_a_row, stuck) = (scaler.skipped_in_a_row(), scaler.stuck_in_a_row());
-    tracing::debug!(target: "tch_amp", "step skipped: {overflow}");
-    if stuck.is_power_of_two() {
-        tracing::warn!(
-            target: "tch_amp",
-            "{stuck} step(s) in a row skipped, and the loss scale cannot go lower: {overflow}"
-        );
-    }
-    match scaler.settings().skip_limit() {
-        Some(limit) if in_a_row >= u64::from(limit.get()) => {
-            Err(StepError::SkipLimit { in_a_row, overflow: overflow.clone() })
-        }
-        _ => Ok(()),
     }
 }

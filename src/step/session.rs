@@ -1,14 +1,15 @@
 //! What the phases of a step share: the optimizer, the gradients, and the end.
 
 use super::{
-    Part, StepError,
+    Part, StepError, events,
     gradients::Gradients,
-    outcome::{Overflow, StepOutcome, report},
+    outcome::{Overflow, StepOutcome},
 };
 use crate::{
     level::OptLevel,
     loss::LossCount,
     optimizer::{AmpOptimizer, Optimizer},
+    scaler::Scaler,
 };
 
 /// The step's hold on the optimizer. It outlives the phases, and ends the step when dropped.
@@ -47,7 +48,8 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
         };
         self.opt.core.keep_statistics();
         for id in self.grads.losses() {
-            self.opt.core.scales.leave(id, applied.is_ok().then_some(false));
+            let left = self.opt.core.scales.leave(id, applied.is_ok().then_some(false));
+            events::grown(id, &left);
         }
         Ok(applied?)
     }
@@ -55,22 +57,25 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
     fn skip(&mut self) -> Result<StepOutcome, StepError> {
         let core = &self.opt.core;
         let restored = core.restore_statistics();
-        let mut overflows = Vec::new();
-        let mut updated = Vec::new();
-        for id in self.grads.losses() {
+        let leave = |id| {
             let found = self.grads.overflow_of(id);
-            let left = core.scales.leave(id, Some(found.is_some()));
-            if let Some((parameter, kind)) = found {
-                let new_scale = left.scaler.scale();
-                let overflow = Overflow { loss: id, parameter, kind, new_scale };
-                updated.extend(left.updated.then(|| (left.scaler, overflow.clone())));
-                overflows.push(overflow);
+            (id, core.scales.leave(id, Some(found.is_some())), found)
+        };
+        let left: Vec<_> = self.grads.losses().into_iter().map(leave).collect();
+        let mut overflows = Vec::new();
+        let mut limit = Ok(());
+        for (id, left, found) in left {
+            events::grown(id, &left);
+            let Some((parameter, kind)) = found else { continue };
+            let overflow = Overflow { loss: id, parameter, kind, new_scale: left.scaler.scale() };
+            if let Some(before) = left.updated_from {
+                events::skipped(&left.scaler, before, &overflow);
+                limit = limit.and_then(|()| within_limit(&left.scaler, &overflow));
             }
+            overflows.push(overflow);
         }
         restored?;
-        for (scaler, overflow) in &updated {
-            report(scaler, overflow)?;
-        }
+        limit?;
         Ok(StepOutcome::Skipped { overflows })
     }
 
@@ -96,5 +101,16 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> Drop for Session<'_, L, O, N> {
         if let Err(error) = self.give_up() {
             tracing::error!(target: "tch_amp", "a step that was given up: {error}");
         }
+    }
+}
+
+/// Ends training that only skips, where the settings of the scale say so.
+fn within_limit(scaler: &Scaler, overflow: &Overflow) -> Result<(), StepError> {
+    let in_a_row = scaler.skipped_in_a_row();
+    match scaler.settings().skip_limit() {
+        Some(limit) if in_a_row >= u64::from(limit.get()) => {
+            Err(StepError::SkipLimit { in_a_row, overflow: overflow.clone() })
+        }
+        _ => Ok(()),
     }
 }

@@ -83,3 +83,19 @@ fn scale_is_a_product_of_growths_and_backoffs() {
     }
     assert_eq!((unskipped, skipped, built.1.scalers()[0].skipped()), (6, 3, 3));
 }
+
+/// torch's `update` between two micro-batches changes the scale in the middle of a step; Apex counts
+/// each backward pass.
+#[test]
+fn the_tracker_counts_steps_not_backward_passes() {
+    let scale = Dynamic::new().init_scale(4.0).growth_interval(3);
+    let (model, mut opt) = build::<O2>(scale, 0.0);
+    for seen in [(4.0, 1), (4.0, 2), (8.0, 0)] {
+        let mut step = opt.begin();
+        for _ in 0..5 {
+            step.backward(&model.inner().0.sum(Kind::Float)).unwrap();
+        }
+        assert!(step.unscale().unwrap().step().unwrap().is_applied());
+        assert_eq!(scale_and_tracker(&opt), seen);
+    }
+}

@@ -22,6 +22,7 @@ use crate::{
 /// | `patch_torch_functions` | false | true | false | false |
 /// | `keep_batchnorm_fp32` | – | – | true | false |
 /// | `master_weights` | – | – | true | false |
+/// | `rounding` | – | – | – | nearest |
 /// | `loss_scale`, `H = f16` | 1 | dynamic | dynamic | 1 |
 /// | `loss_scale`, `H = bf16` | 1 | 1 | 1 | 1 |
 #[diagnostic::on_unimplemented(
@@ -73,8 +74,13 @@ impl OptLevel for O0 {
     const LOW_PRECISION: Option<Kind> = None;
     const DEFAULTS: Properties =
         Properties { cast_model_type: Some(Kind::Float), ..Properties::of(AnyLevel::O0) };
-    const REFUSES: &'static [&'static str] =
-        &["patch_torch_functions", "keep_batchnorm_fp32", "keep_fp32", "master_weights"];
+    const REFUSES: &'static [&'static str] = &[
+        "patch_torch_functions",
+        "keep_batchnorm_fp32",
+        "keep_fp32",
+        "master_weights",
+        "rounding",
+    ];
 }
 
 impl<H: LowPrecision> OptLevel for O1<H> {
@@ -87,7 +93,7 @@ impl<H: LowPrecision> OptLevel for O1<H> {
         ..Properties::of(AnyLevel::O1.in_kind(H::KIND))
     };
     const REFUSES: &'static [&'static str] =
-        &["keep_batchnorm_fp32", "keep_fp32", "master_weights"];
+        &["keep_batchnorm_fp32", "keep_fp32", "master_weights", "rounding"];
 }
 
 impl<H: LowPrecision> OptLevel for O2<H> {
@@ -101,7 +107,7 @@ impl<H: LowPrecision> OptLevel for O2<H> {
         loss_scale: H::DEFAULT_LOSS_SCALE,
         ..Properties::of(AnyLevel::O2.in_kind(H::KIND))
     };
-    const REFUSES: &'static [&'static str] = &["patch_torch_functions"];
+    const REFUSES: &'static [&'static str] = &["patch_torch_functions", "rounding"];
 }
 
 impl<H: LowPrecision> OptLevel for O3<H> {
@@ -114,7 +120,10 @@ impl<H: LowPrecision> OptLevel for O3<H> {
         master_weights: Some(false),
         ..Properties::of(AnyLevel::O3.in_kind(H::KIND))
     };
-    const REFUSES: &'static [&'static str] = &["patch_torch_functions"];
+    const REFUSES: &'static [&'static str] = match H::KIND {
+        Kind::BFloat16 => &["patch_torch_functions"],
+        _ => &["patch_torch_functions", "rounding"],
+    };
 }
 
 mod sealed {

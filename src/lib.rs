@@ -16,6 +16,7 @@ pub mod model;
 mod multi_tensor;
 pub mod optimizer;
 pub mod option;
+mod rounding;
 pub mod scaler;
 pub mod step;
 
@@ -28,6 +29,7 @@ pub use half::{bf16, f16};
 pub use level::{O0, O1, O2, O3, O4, O5, OptLevel};
 pub use model::AmpModel;
 pub use optimizer::{AmpOptimizer, Optimizer, SettingError, optim};
+pub use rounding::Rounding;
 pub use scaler::{Dynamic, LossScale, Scaler, Static};
 pub use step::{Step, StepError, StepOutcome, joint};
 

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 use crate::{
-    builder::state::NotSet,
+    builder::state::{InConfig, NotSet},
     dtype::LowPrecision,
     level::{O0, O1, O2, O3, OptLevel},
     scaler::{Dynamic, LossScale, Static},
@@ -41,6 +41,25 @@ impl<H: LowPrecision> AllowsKeepFp32 for O3<H> {}
 pub trait AllowsMasterWeights: OptLevel {}
 impl<H: LowPrecision> AllowsMasterWeights for O2<H> {}
 impl<H: LowPrecision> AllowsMasterWeights for O3<H> {}
+
+/// Levels that take `rounding`.
+#[diagnostic::on_unimplemented(
+    message = "`rounding` cannot be set at opt level `{Self}`",
+    label = "only `O3<bf16>` rounds new values to weights without masters: remove this option, or choose `O3<bf16>`",
+    note = "stochastic rounding stands in for master weights"
+)]
+pub trait AllowsRounding: OptLevel {}
+impl AllowsRounding for O3<bf16> {}
+
+/// `S::Option: NotWith<option>`: the builder has not set an option that excludes the other.
+#[diagnostic::on_unimplemented(
+    message = "`master_weights` and `rounding` exclude each other",
+    label = "the other of the two was set earlier in this chain: remove one",
+    note = "stochastic rounding stands in for master weights, which `O3` does not have by default"
+)]
+pub trait NotWith<Name> {}
+impl<Name> NotWith<Name> for NotSet {}
+impl<Name> NotWith<Name> for InConfig {}
 
 /// Levels that take `patch_torch_functions`.
 #[diagnostic::on_unimplemented(
@@ -134,7 +153,7 @@ macro_rules! names {
 }
 names! {
     enabled cast_model_type patch_torch_functions keep_batchnorm_fp32 keep_fp32 master_weights
-    loss_scale num_losses cast_model_outputs
+    rounding loss_scale num_losses cast_model_outputs
 }
 
 assert_impl_all!(O2<f16>: AllowsKeepBatchnormFp32, AllowsMasterWeights, AllowsCastModelType<f16>);

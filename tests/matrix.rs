@@ -13,11 +13,11 @@ use half::{bf16, f16};
 use tch::Kind;
 use tch_amp::{
     Amp, AmpConfig, AnyLevel, Dynamic, LossScale, O0, O1, O2, O3, OptLevel, OptionError,
-    Properties, Static,
+    Properties, Rounding, Static,
     config::{DType, LossScaleConfig},
     option::{
         AllowsCastModelType, AllowsKeepBatchnormFp32, AllowsKeepFp32, AllowsMasterWeights,
-        AllowsPatchTorchFunctions, OutputType,
+        AllowsPatchTorchFunctions, AllowsRounding, OutputType,
     },
     with_level,
 };
@@ -44,7 +44,7 @@ macro_rules! implements {
 /// An option that some level refuses.
 struct OptionRow {
     name: &'static str,
-    /// The levels that take it, by the option table of the docs.
+    /// The levels that take it, by the option table of the docs: `"O3"` with any 16-bit type.
     taken_by: &'static [&'static str],
     /// Whether the type of a level takes it.
     typed: fn(AnyLevel) -> bool,
@@ -52,7 +52,7 @@ struct OptionRow {
     configs: fn() -> Vec<AmpConfig>,
 }
 
-const OPTIONS: [OptionRow; 4] = [
+const OPTIONS: [OptionRow; 5] = [
     OptionRow {
         name: "patch_torch_functions",
         taken_by: &["O1"],
@@ -77,6 +77,15 @@ const OPTIONS: [OptionRow; 4] = [
         typed: |level| with_level!(level, L => implements!(L: AllowsMasterWeights)),
         configs: || flags(|config, on| config.master_weights = Some(on)),
     },
+    OptionRow {
+        name: "rounding",
+        taken_by: &["O3<bf16>"],
+        typed: |level| with_level!(level, L => implements!(L: AllowsRounding)),
+        configs: || {
+            let config = |rounding| AmpConfig { rounding: Some(rounding), ..Default::default() };
+            vec![config(Rounding::Nearest), config(Rounding::Stochastic { seed: 1 })]
+        },
+    },
 ];
 
 fn flags(set: fn(&mut AmpConfig, bool)) -> Vec<AmpConfig> {
@@ -98,7 +107,8 @@ fn types_and_configs_refuse_the_same_options() {
     for level in AnyLevel::ALL {
         let refuses = with_level!(level, L => L::REFUSES);
         for OptionRow { name: option, taken_by, typed, configs } in &OPTIONS {
-            let taken = taken_by.contains(&name(level));
+            let taken =
+                taken_by.contains(&name(level)) || taken_by.contains(&level.to_string().as_str());
             assert_eq!(typed(level), taken, "type of {level}, {option}");
             assert_eq!(!refuses.contains(option), taken, "REFUSES of {level}, {option}");
             for config in configs() {
@@ -254,6 +264,20 @@ where
     }
 }
 
+fn builder_of_o3_with_rounding() {
+    for (enabled, scale, config) in common_overrides() {
+        for rounding in [Rounding::Nearest, Rounding::Stochastic { seed: 7 }] {
+            let builder = Amp::<O3<bf16>>::builder()
+                .enabled(enabled)
+                .rounding(rounding)
+                .loss_scale(scale)
+                .cast_model_outputs::<bf16>();
+            let config = AmpConfig { rounding: Some(rounding), ..config.clone() };
+            assert_same::<O3<bf16>>(builder.properties(), config);
+        }
+    }
+}
+
 #[test]
 fn a_builder_and_a_config_with_the_same_options_are_the_same() {
     builder_of_o0();
@@ -263,6 +287,7 @@ fn a_builder_and_a_config_with_the_same_options_are_the_same() {
     builders_of_o2_and_o3::<O2<bf16>, bf16>(DType::Bf16);
     builders_of_o2_and_o3::<O3<f16>, f16>(DType::F16);
     builders_of_o2_and_o3::<O3<bf16>, bf16>(DType::Bf16);
+    builder_of_o3_with_rounding();
 }
 
 #[test]
@@ -298,6 +323,7 @@ fn the_defaults_are_those_of_apex() {
     for (level, weights, patch, keep, masters, scale) in rows {
         let defaults = with_level!(level, L => L::DEFAULTS);
         assert!(defaults.enabled && defaults.cast_model_outputs.is_none());
+        assert_eq!(defaults.rounding, Rounding::Nearest, "{level}");
         assert_eq!(defaults.cast_model_type, weights, "{level}");
         assert_eq!(defaults.patch_torch_functions, patch, "{level}");
         assert_eq!(defaults.keep_batchnorm_fp32, keep, "{level}");

@@ -66,6 +66,7 @@ cast_model_type       : bf16
 patch_torch_functions : false
 keep_batchnorm_fp32   : true
 master_weights        : true
+rounding              : –
 loss_scale            : dynamic
 cast_model_outputs    : f32
 ";

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tch_amp::{
-    AmpConfig, AnyLevel,
+    AmpConfig, AnyLevel, Rounding,
     config::{DType, LossScaleConfig},
 };
 
@@ -237,6 +237,7 @@ fn a_refused_config_is_told_the_same() {
     let on = Some(true);
     let (f16, bf16) = (Some(DType::F16), Some(DType::Bf16));
     let norm = vec!["norm".to_owned()];
+    let rounding = Some(Rounding::Stochastic { seed: 1 });
     let configs = [
         ("o0_cast_model_type", AmpConfig { cast_model_type: f16, ..o0.clone() }),
         ("o0_keep_batchnorm_fp32", AmpConfig { keep_batchnorm_fp32: on, ..o0.clone() }),
@@ -247,6 +248,8 @@ fn a_refused_config_is_told_the_same() {
         ("o1_keep_fp32", AmpConfig { keep_fp32: norm, ..o1.clone() }),
         ("o1_master_weights", AmpConfig { master_weights: on, ..o1 }),
         ("o2_cast_model_type_other", AmpConfig { cast_model_type: bf16, ..o2.clone() }),
+        ("o2_rounding", AmpConfig { rounding, ..at(AnyLevel::O2Bf16) }),
+        ("o3_f16_rounding", AmpConfig { rounding, ..at(AnyLevel::O3) }),
         ("o2_patch_torch_functions", AmpConfig { patch_torch_functions: on, ..o2.clone() }),
         ("o3_patch_torch_functions", AmpConfig { patch_torch_functions: on, ..o3_bf16 }),
         ("o4_master_weights", AmpConfig { master_weights: on, ..o1_bf16 }),

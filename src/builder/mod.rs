@@ -23,12 +23,15 @@ use crate::{
     loss::LossCount,
     option::{
         self, AllowsCastModelType, AllowsKeepBatchnormFp32, AllowsKeepFp32, AllowsMasterWeights,
-        AllowsPatchTorchFunctions, LimitsOfDynamic, LossScaleSetting, OutputType, Unset,
+        AllowsPatchTorchFunctions, AllowsRounding, LimitsOfDynamic, LossScaleSetting, NotWith,
+        OutputType, Unset,
     },
+    rounding::Rounding,
 };
 use state::{
     Fresh, FromConfig, SetCastModelOutputs, SetCastModelType, SetEnabled, SetKeepBatchnormFp32,
-    SetKeepFp32, SetLossScale, SetMasterWeights, SetNumLosses, SetPatchTorchFunctions, State,
+    SetKeepFp32, SetLossScale, SetMasterWeights, SetNumLosses, SetPatchTorchFunctions, SetRounding,
+    State,
 };
 
 /// The entry point: `Amp::<O2>::builder()`.
@@ -72,6 +75,7 @@ impl<L> Amp<L> {
 /// | [`keep_batchnorm_fp32`](Self::keep_batchnorm_fp32) | – | – | ✓ | ✓ |
 /// | [`keep_fp32`](Self::keep_fp32) | – | – | ✓ | ✓ |
 /// | [`master_weights`](Self::master_weights) | – | – | ✓ | ✓ |
+/// | [`rounding`](Self::rounding) | – | – | – | `bf16` |
 /// | [`loss_scale`](Self::loss_scale) | ✓ | ✓ | ✓ | ✓ |
 /// | [`num_losses::<N>`](Self::num_losses) | ✓ | ✓ | ✓ | ✓ |
 /// | [`cast_model_outputs::<T>`](Self::cast_model_outputs) | ✓ | ✓ | ✓ | ✓ |
@@ -149,8 +153,23 @@ impl<L: OptLevel, S: State, N: LossCount> AmpBuilder<L, S, N> {
     where
         L: AllowsMasterWeights,
         S::MasterWeights: Unset<option::master_weights>,
+        S::Rounding: NotWith<option::master_weights>,
     {
         self.with(|p| p.master_weights = Some(on))
+    }
+
+    /// Sets how new values are rounded to the weights, which have no masters. Default:
+    /// [`Rounding::Nearest`].
+    ///
+    /// `bf16` weights that are rounded to nearest soon stop moving;
+    /// [`Rounding::Stochastic`] lets them go on, at a third of the memory of master weights.
+    pub fn rounding(self, rounding: Rounding) -> AmpBuilder<L, SetRounding<S>, N>
+    where
+        L: AllowsRounding,
+        S::Rounding: Unset<option::rounding>,
+        S::MasterWeights: NotWith<option::rounding>,
+    {
+        self.with(|p| p.rounding = rounding)
     }
 
     /// Sets the loss scale: [`Static`](crate::Static) or [`Dynamic`](crate::Dynamic).

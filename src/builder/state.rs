@@ -12,9 +12,13 @@ pub enum NotSet {}
 #[derive(Debug)]
 pub enum AlreadySet {}
 
+/// The option came with a config.
+#[derive(Debug)]
+pub enum InConfig {}
+
 macro_rules! states {
     ($($option:ident => $set:ident),* $(,)?) => {
-        /// One associated type per option: [`NotSet`] or [`AlreadySet`].
+        /// One associated type per option: [`NotSet`], [`AlreadySet`] or [`InConfig`].
         pub trait State: sealed::State {
             $(#[doc = concat!("`", stringify!($option), "`")] type $option;)*
         }
@@ -56,6 +60,7 @@ states! {
     KeepBatchnormFp32 => SetKeepBatchnormFp32,
     KeepFp32 => SetKeepFp32,
     MasterWeights => SetMasterWeights,
+    Rounding => SetRounding,
     LossScale => SetLossScale,
     NumLosses => SetNumLosses,
     CastModelOutputs => SetCastModelOutputs,
@@ -66,13 +71,14 @@ states! {
 pub enum FromConfig {}
 
 impl State for FromConfig {
-    type Enabled = AlreadySet;
-    type CastModelType = AlreadySet;
-    type PatchTorchFunctions = AlreadySet;
-    type KeepBatchnormFp32 = AlreadySet;
-    type KeepFp32 = AlreadySet;
-    type MasterWeights = AlreadySet;
-    type LossScale = AlreadySet;
+    type Enabled = InConfig;
+    type CastModelType = InConfig;
+    type PatchTorchFunctions = InConfig;
+    type KeepBatchnormFp32 = InConfig;
+    type KeepFp32 = InConfig;
+    type MasterWeights = InConfig;
+    type Rounding = InConfig;
+    type LossScale = InConfig;
     type NumLosses = NotSet;
-    type CastModelOutputs = AlreadySet;
+    type CastModelOutputs = InConfig;
 }

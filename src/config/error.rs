@@ -37,6 +37,9 @@ pub enum OptionError {
         /// The level.
         level: AnyLevel,
     },
+    /// Two options of which one stands in for the other.
+    #[error("`master_weights` and `rounding` exclude each other: remove one")]
+    RoundingAndMasters,
     /// Limits for a static scale.
     #[error(
         "`min_loss_scale` and `max_loss_scale` are settings of a dynamic loss scale: set \
@@ -100,6 +103,9 @@ fn advice(option: &str, level: AnyLevel) -> String {
             "`{level}` leaves the weights in FP32, so it has no master weights: remove this \
              option, or choose `O2`"
         ),
+        "rounding" => "only `O3<bf16>` rounds new values to weights without masters: remove this \
+                       option, or choose `O3<bf16>`"
+            .to_owned(),
         _ => "only `O1` casts around single operations: remove this option, or choose `O1`"
             .to_owned(),
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use tch::Kind;
 
 use super::AnyLevel;
-use crate::scaler::LossScale;
+use crate::{rounding::Rounding, scaler::LossScale};
 
 /// The options in force: a level's defaults with the builder's overrides.
 ///
@@ -26,6 +26,9 @@ pub struct Properties {
     pub keep_batchnorm_fp32: Option<bool>,
     /// Whether the optimizer keeps FP32 copies of 16-bit weights; `None` where there are none.
     pub master_weights: Option<bool>,
+    /// How 16-bit weights without masters are rounded; [`Rounding::Nearest`] unless
+    /// [`AmpBuilder::rounding`](crate::AmpBuilder::rounding) says otherwise.
+    pub rounding: Rounding,
     /// The loss scale that each loss starts with.
     pub loss_scale: LossScale,
     /// The type of the model's outputs; `None` means FP32.
@@ -42,6 +45,7 @@ impl Properties {
             patch_torch_functions: false,
             keep_batchnorm_fp32: None,
             master_weights: None,
+            rounding: Rounding::Nearest,
             loss_scale: LossScale::ONE,
             cast_model_outputs: None,
         }
@@ -78,6 +82,11 @@ impl fmt::Display for Properties {
         writeln!(f, "{:<22}: {}", "patch_torch_functions", self.patch_torch_functions)?;
         writeln!(f, "{:<22}: {}", "keep_batchnorm_fp32", flag(self.keep_batchnorm_fp32))?;
         writeln!(f, "{:<22}: {}", "master_weights", flag(self.master_weights))?;
+        let rounding = match self.weight_kind().is_some() && !self.keeps_masters() {
+            true => self.rounding.to_string(),
+            false => "–".to_owned(),
+        };
+        writeln!(f, "{:<22}: {rounding}", "rounding")?;
         writeln!(f, "{:<22}: {}", "loss_scale", self.loss_scale)?;
         let outputs = self.cast_model_outputs.unwrap_or(Kind::Float);
         write!(f, "{:<22}: {}", "cast_model_outputs", kind_name(outputs))

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tch::Kind;
 
 use super::{AnyLevel, DType, LossScaleConfig, OptionError, Properties};
-use crate::{dtype::LowPrecision, level::OptLevel, with_level};
+use crate::{dtype::LowPrecision, level::OptLevel, rounding::Rounding, with_level};
 
 /// A level and overrides of its options, from a config file or a command line.
 ///
@@ -54,6 +54,9 @@ pub struct AmpConfig {
     /// See [`AmpBuilder::master_weights`](crate::builder::AmpBuilder::master_weights).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master_weights: Option<bool>,
+    /// See [`AmpBuilder::rounding`](crate::builder::AmpBuilder::rounding).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<Rounding>,
     /// See [`AmpBuilder::loss_scale`](crate::builder::AmpBuilder::loss_scale).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScaleConfig>,
@@ -122,6 +125,10 @@ impl AmpConfig {
         refused(self.keep_batchnorm_fp32.is_some(), "keep_batchnorm_fp32")?;
         refused(!self.keep_fp32.is_empty(), "keep_fp32")?;
         refused(self.master_weights.is_some(), "master_weights")?;
+        refused(self.rounding.is_some(), "rounding")?;
+        if self.master_weights.is_some() && self.rounding.is_some() {
+            return Err(OptionError::RoundingAndMasters);
+        }
         if let Some(dtype) = self.cast_model_type {
             let weights = defaults.cast_model_type.unwrap_or(Kind::Float);
             if dtype.kind() != weights {
@@ -135,6 +142,7 @@ impl AmpConfig {
                 .unwrap_or(defaults.patch_torch_functions),
             keep_batchnorm_fp32: self.keep_batchnorm_fp32.or(defaults.keep_batchnorm_fp32),
             master_weights: self.master_weights.or(defaults.master_weights),
+            rounding: self.rounding.unwrap_or(defaults.rounding),
             loss_scale: self.resolve_loss_scale(defaults.loss_scale)?,
             cast_model_outputs: self.cast_model_outputs.map(DType::kind),
             ..defaults

@@ -6,7 +6,10 @@
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::{Check, NonFinite, Rule, Update};
+use super::{
+    Check, NonFinite, Rule, Update,
+    noise::{self, Noise},
+};
 use crate::libtorch::{slice, slice_mut};
 
 /// Elements converted to FP32 at a time: they stay in the first-level cache.
@@ -43,7 +46,7 @@ pub(super) fn update<R: Rule<K>, const K: usize>(
     let mut weight = dense(&update.weight.f_to_kind(Kind::Float)?)?;
     apply(update.rule, values(&grad)?, update.factor, &mut weight, update.state)?;
     if !same_memory(&weight, update.weight) {
-        update.weight.f_copy_(&weight)?;
+        super::write(&weight, update.weight, update.noise)?;
     }
     match &mut update.copy {
         Some(copy) => copy.f_copy_(update.weight),
@@ -80,6 +83,29 @@ fn apply<R: Rule<K>, const K: usize>(
             for k in 0..K {
                 parts[k][i] = state[k];
             }
+        }
+    }
+    Ok(())
+}
+
+/// Rounds FP32 values to bf16 stochastically.
+pub(super) fn round(values: &Tensor, weight: &mut Tensor, noise: Noise) -> Result<(), TchError> {
+    let values = dense(values)?;
+    let Some(into) = slice_mut::<bf16>(weight) else {
+        let mut rounded = Tensor::f_empty(weight.size(), (Kind::BFloat16, Device::Cpu))?;
+        round(&values, &mut rounded, noise)?;
+        return weight.f_copy_(&rounded);
+    };
+    let values = slice::<f32>(&values).ok_or_else(|| unreadable("new weight"))?;
+    let blocks = into.chunks_mut(noise::BLOCK).zip(values.chunks(noise::BLOCK));
+    for (index, (into, values)) in (0..).zip(blocks) {
+        let words = noise.block(index);
+        for (i, (into, value)) in into.iter_mut().zip(values).enumerate() {
+            let bits = words[i / 2] >> (16 * (i % 2)) & 0xFFFF;
+            *into = match value.is_nan() {
+                true => bf16::NAN,
+                false => bf16::from_bits((value.to_bits() + bits >> 16) as u16),
+            };
         }
     }
     Ok(())

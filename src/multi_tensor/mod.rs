@@ -6,13 +6,15 @@
 //! multiply-add, sums of squares are FP64, so that results do not depend on the instruction set.
 
 mod cpu;
+mod noise;
 mod rule;
 mod tensor_ops;
 #[cfg(test)]
 mod tests;
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
+pub(crate) use noise::Noise;
 pub(crate) use rule::Rule;
 
 /// How gradients fail to be finite.
@@ -44,6 +46,8 @@ pub(crate) struct Update<'a, R, const K: usize> {
     pub(crate) factor: f32,
     /// What the rule updates: the master, or the model's own weight.
     pub(crate) weight: &'a mut Tensor,
+    /// What a weight in bf16 is rounded with; `None` rounds to nearest.
+    pub(crate) noise: Option<Noise>,
     /// The model's 16-bit weight, overwritten with the new master.
     pub(crate) copy: Option<&'a mut Tensor>,
     /// The optimizer's FP32 state.
@@ -121,4 +125,17 @@ pub(crate) fn update<R: Rule<K>, const K: usize>(
         }
     }
     Ok(())
+}
+
+/// Writes FP32 values to a weight of any type and layout. `noise` rounds to bf16 stochastically.
+pub(crate) fn write(
+    values: &Tensor,
+    weight: &mut Tensor,
+    noise: Option<Noise>,
+) -> Result<(), TchError> {
+    match noise.filter(|_| weight.kind() == Kind::BFloat16) {
+        None => weight.f_copy_(values),
+        Some(noise) if weight.device() == Device::Cpu => cpu::round(values, weight, noise),
+        Some(noise) => tensor_ops::round(values, weight, noise),
+    }
 }

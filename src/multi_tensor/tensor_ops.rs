@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::{Check, NonFinite, Rule, Update};
+use super::{Check, Noise, NonFinite, Rule, Update};
 
 /// Norms are taken of `x / max|x|`: squares of large finite values would overflow FP32.
 pub(super) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
@@ -50,9 +50,20 @@ pub(super) fn update<R: Rule<K>, const K: usize>(
     let grad = scale(update.grad, update.factor)?;
     let weight = update.weight.f_to_kind(Kind::Float)?;
     let new = update.rule.tensor(grad, &weight, update.state)?;
-    update.weight.f_copy_(&new)?;
+    super::write(&new, update.weight, update.noise)?;
     match &mut update.copy {
         Some(copy) => copy.f_copy_(update.weight),
         None => Ok(()),
     }
+}
+
+/// Rounds FP32 values to bf16 stochastically.
+pub(super) fn round(values: &Tensor, weight: &mut Tensor, noise: Noise) -> Result<(), TchError> {
+    let values = values.f_contiguous()?;
+    let noise =
+        noise.tensor(values.numel() as i64, values.device())?.f_view(values.size().as_slice())?;
+    let bits = values.f_view_dtype(Kind::Int)?.f_to_kind(Kind::Int64)?;
+    let rounded = bits.f_add(&noise)?.f_bitwise_right_shift_tensor_scalar(16)?;
+    let rounded = rounded.f_to_kind(Kind::Int16)?.f_view_dtype(Kind::BFloat16)?;
+    weight.f_copy_(&rounded.f_masked_fill(&values.f_isnan()?, f64::NAN)?)
 }

@@ -1,5 +1,7 @@
 //! The CPU's loops against the same operations in plain tch, and against FP64.
 
+mod rounding;
+
 use proptest::{collection::vec, prelude::*};
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -76,6 +78,7 @@ proptest! {
                 grad: &grad,
                 factor: 2f32.powi(exponent),
                 weight: &mut weight,
+                noise: None,
                 copy: copy.as_mut(),
                 state: &mut state,
             };

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tch::{TchError, Tensor};
 
 use super::{Param, SettingError};
-use crate::{builder::BuildError, config::Properties, model::Link, scaler::Scales};
+use crate::{
+    builder::BuildError, config::Properties, model::Link, multi_tensor::Noise, rounding::Rounding,
+    scaler::Scales,
+};
 
 /// Parameters, models and scales of an [`AmpOptimizer`](super::AmpOptimizer).
 #[derive(Debug)]
@@ -14,11 +17,13 @@ pub struct Core {
     pub(crate) models: Vec<Link>,
     pub(crate) scales: Arc<Scales>,
     pub(crate) properties: Properties,
+    /// Steps that were applied.
+    pub(super) updates: u64,
 }
 
 impl Core {
     pub(crate) fn new(properties: Properties, scales: Arc<Scales>) -> Self {
-        Self { params: Vec::new(), models: Vec::new(), scales, properties }
+        Self { params: Vec::new(), models: Vec::new(), scales, properties, updates: 0 }
     }
 
     /// Takes up the parameters that were added to the models.
@@ -36,6 +41,14 @@ impl Core {
         }
         let mut touched = self.params.iter_mut().zip(grads).filter(|(_, grad)| grad.is_some());
         touched.try_for_each(|(param, _)| param.ensure_master())
+    }
+
+    /// What the next step rounds new weights with.
+    pub(super) fn noise(&self) -> Option<Noise> {
+        match self.properties.rounding {
+            Rounding::Nearest => None,
+            Rounding::Stochastic { seed } => Some(Noise::new(seed, self.updates)),
+        }
     }
 
     /// Lets batch norm's running statistics stand.

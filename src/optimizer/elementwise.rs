@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     builder::{BuildError, Listed},
-    multi_tensor::{self, Rule, Update},
+    multi_tensor::{self, Noise, Rule, Update},
 };
 
 /// The settings of one param group, and the rule they make.
@@ -72,6 +72,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         params: &mut [Param],
         grads: &[Option<Tensor>],
         factor: f32,
+        noise: Option<Noise>,
     ) -> Result<(), TchError> {
         let Self { default, overrides, state, .. } = self;
         state.resize_with(params.len(), || None);
@@ -84,9 +85,11 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
                 None => state.insert(State::zero(param.full())?),
             };
             state.steps += 1;
+            let noise = noise.map(|noise| noise.of(param.name()));
             let (weight, copy) = param.full_and_copy();
             let rule = settings.rule(state.steps);
-            updates.push(Update { rule, grad, factor, weight, copy, state: &mut state.tensors });
+            let state = &mut state.tensors;
+            updates.push(Update { rule, grad, factor, weight, noise, copy, state });
         }
         multi_tensor::update(&mut updates)
     }
@@ -184,8 +187,9 @@ macro_rules! optimizers {
                 params: &mut [Param],
                 grads: &[Option<Tensor>],
                 factor: f32,
+                noise: Option<Noise>,
             ) -> Result<(), TchError> {
-                self.0.apply(params, grads, factor)
+                self.0.apply(params, grads, factor, noise)
             }
 
             fn set_lr(&mut self, group: Option<usize>, lr: f64) {

@@ -3,7 +3,10 @@
 use tch::{TchError, Tensor};
 
 use super::{Param, Selection};
-use crate::builder::{BuildError, Listed};
+use crate::{
+    builder::{BuildError, Listed},
+    multi_tensor::Noise,
+};
 
 /// An optimizer that can be passed to [`build`](crate::builder::AmpBuilder::build): one of
 /// [`optim`](crate::optim), or a `tch::nn::Optimizer`.
@@ -31,12 +34,14 @@ pub trait Engine: std::fmt::Debug {
     /// Checks the settings against the parameters that the optimizer got.
     fn check(&self, params: &[Param]) -> Result<(), SettingError>;
 
-    /// Updates each parameter that has a gradient, after multiplying the gradient by `factor`.
+    /// Updates each parameter that has a gradient, after multiplying the gradient by `factor`;
+    /// `noise` is what weights in bf16 without a master are rounded with.
     fn apply(
         &mut self,
         params: &mut [Param],
         grads: &[Option<Tensor>],
         factor: f32,
+        noise: Option<Noise>,
     ) -> Result<(), TchError>;
 
     /// Sets the learning rate of one group, or of all.

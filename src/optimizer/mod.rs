@@ -158,7 +158,10 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     /// Applies gradients multiplied by `factor`.
     pub(crate) fn apply(&mut self, grads: &[Option<Tensor>], factor: f32) -> Result<(), TchError> {
         self.core.ensure_masters(grads)?;
-        self.optimizer.apply(&mut self.core.params, grads, factor)
+        let noise = self.core.noise();
+        self.optimizer.apply(&mut self.core.params, grads, factor, noise)?;
+        self.core.updates += 1;
+        Ok(())
     }
 }
 

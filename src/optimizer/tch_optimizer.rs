@@ -11,7 +11,7 @@ use crate::{
     level::OptLevel,
     libtorch,
     loss::LossCount,
-    multi_tensor,
+    multi_tensor::{self, Noise},
 };
 
 impl<L: OptLevel, N: LossCount> AmpOptimizer<L, Optimizer, N> {
@@ -101,6 +101,7 @@ impl Engine for Optimizer {
         params: &mut [Param],
         grads: &[Option<Tensor>],
         factor: f32,
+        noise: Option<Noise>,
     ) -> Result<(), TchError> {
         let mut swapped = Swapped(Vec::new());
         for (param, grad) in params.iter_mut().zip(grads) {
@@ -108,7 +109,8 @@ impl Engine for Optimizer {
             let grad = multi_tensor::scale(grad, factor)?;
             if param.weight().kind() != Kind::Float {
                 let full = param.full().f_detach()?.f_to_kind(Kind::Float)?;
-                swapped.swap(param.weight(), &full)?;
+                let noise = noise.map(|noise| noise.of(param.name()));
+                swapped.swap(param.weight(), &full, noise)?;
             }
             libtorch::set_grad(param.weight(), Some(&grad))?;
         }
@@ -139,14 +141,20 @@ struct Swapped(Vec<Swap>);
 struct Swap {
     weight: Tensor,
     own: Tensor,
+    noise: Option<Noise>,
 }
 
 impl Swapped {
-    fn swap(&mut self, weight: &Tensor, full: &Tensor) -> Result<(), TchError> {
+    fn swap(
+        &mut self,
+        weight: &Tensor,
+        full: &Tensor,
+        noise: Option<Noise>,
+    ) -> Result<(), TchError> {
         let own = weight.f_detach()?;
         let mut weight = weight.shallow_clone();
         weight.f_set_data(full)?;
-        self.0.push(Swap { weight, own });
+        self.0.push(Swap { weight, own, noise });
         Ok(())
     }
 }
@@ -154,8 +162,8 @@ impl Swapped {
 impl Drop for Swapped {
     fn drop(&mut self) {
         let _no_grad = tch::no_grad_guard();
-        for Swap { weight, own } in &mut self.0 {
-            let copied = own.f_copy_(weight);
+        for Swap { weight, own, noise } in &mut self.0 {
+            let copied = multi_tensor::write(weight, own, *noise);
             drop(libtorch::take_grad(weight));
             if let Err(error) = copied.and_then(|()| weight.f_set_data(own)) {
                 tracing::error!(target: "tch_amp", "a weight could not be written back: {error}");

@@ -1,7 +1,7 @@
 //! Configs as files and as values: what is read, and what is refused in which words.
 
 use tch_amp::{
-    Amp, AmpConfig, AnyLevel, Dynamic, LossScale, OptionError,
+    Amp, AmpConfig, AnyLevel, Dynamic, LossScale, OptionError, Rounding,
     config::{DType, LossScaleConfig},
     scaler::ScaleError,
     with_level,
@@ -53,6 +53,7 @@ fn configs() -> Vec<AmpConfig> {
         keep_batchnorm_fp32: Some(true),
         keep_fp32: vec!["norm".to_owned(), "head".to_owned()],
         master_weights: Some(false),
+        rounding: Some(Rounding::Stochastic { seed: 1 }),
         loss_scale: Some(LossScaleConfig::Dynamic),
         init_scale: Some(1024.0),
         growth_factor: Some(4.0),
@@ -98,6 +99,30 @@ fn a_loss_scale_is_a_number_or_dynamic() {
     assert_eq!(scale("\"dynamic\""), LossScaleConfig::Dynamic);
     let error = "dynamc".parse::<LossScaleConfig>().unwrap_err();
     assert_eq!(error, OptionError::UnknownLossScale { text: "dynamc".to_owned() });
+}
+
+#[test]
+fn a_rounding_is_nearest_or_stochastic_with_a_seed() {
+    let read = |value: &str| toml::from_str::<AmpConfig>(&format!("rounding = {value}"));
+    let rounding = |value: &str| read(value).unwrap().rounding.unwrap();
+    assert_eq!(rounding("\"nearest\""), Rounding::Nearest);
+    assert_eq!(rounding("{ stochastic = { seed = 5 } }"), Rounding::Stochastic { seed: 5 });
+    for refused in ["\"stochastic\"", "{ stochastic = { sed = 5 } }", "{ stochastic = {} }", "1"] {
+        assert!(read(refused).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn rounding_and_master_weights_exclude_each_other() {
+    for master_weights in [true, false] {
+        let config = AmpConfig {
+            opt_level: AnyLevel::O3Bf16,
+            master_weights: Some(master_weights),
+            rounding: Some(Rounding::Stochastic { seed: 1 }),
+            ..Default::default()
+        };
+        assert_eq!(config.properties(), Err(OptionError::RoundingAndMasters));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tch::Kind;
-use tch_amp::{Amp, Dynamic, LossScale, O2, Static, bf16, optim::Sgd};
+use tch_amp::{Amp, Dynamic, LossScale, O2, Static, bf16, joint, optim::Sgd};
 use tracing_subscriber::fmt::MakeWriter;
 use typenum::{U0, U1, U2};
 
@@ -150,4 +150,24 @@ fn each_loss_speaks_for_itself() {
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.contains("the scale of loss 0 grows from 65536 to 131072 loss=0"), "{text}");
     assert!(text.contains("the scale of loss 1 goes down to 32768 loss=1"), "{text}");
+}
+
+/// One loss that feeds two steps has one scale, which goes down once.
+#[test]
+fn loss_of_joint_steps_is_told_once() {
+    let _lock = one_at_a_time();
+    let models = (common::weights(&[1.0]), common::weights(&[1.0]));
+    let builder = Amp::<O2<bf16>>::builder().loss_scale(Dynamic::new());
+    let (models, (mut a, mut b)) = builder.build(models, (Sgd::new(0.0), Sgd::new(0.0))).unwrap();
+    let text = logged(|| {
+        let (mut a, mut b) = (a.begin(), b.begin());
+        let both = &models.0.inner().0 + &models.1.inner().0;
+        let loss = (both * f64::NAN).sum(Kind::Float);
+        joint((&mut a, &mut b)).backward(&loss).unwrap();
+        for step in [a, b] {
+            let _ = step.unscale().unwrap().step().unwrap();
+        }
+    });
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("the scale of loss 0 goes down to 32768"), "{text}");
 }

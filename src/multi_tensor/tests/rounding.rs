@@ -108,6 +108,16 @@ proptest! {
     }
 }
 
+#[test]
+fn weights_of_other_types_are_rounded_to_nearest() {
+    for kind in [Kind::Float, Kind::Half] {
+        let values = tensor(&[1.0 + 1e-4, -0.3, 123.456], Kind::Float, false);
+        let mut weight = values.zeros_like().to_kind(kind);
+        super::super::write(&values, &mut weight, Some(Noise::new(1, 0))).unwrap();
+        assert_eq!(bits(&weight), bits(&values.to_kind(kind)));
+    }
+}
+
 /// Each frequency is within five standard deviations of the distance to the other neighbour.
 #[test]
 fn nearer_neighbour_is_taken_more_often() {

@@ -1,5 +1,7 @@
 //! The CPU's loops against the same operations in plain tch, and against FP64.
 
+mod grids;
+
 use proptest::{collection::vec, prelude::*};
 use tch::{Device, Kind, TchError, Tensor};
 

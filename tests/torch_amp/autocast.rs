@@ -96,10 +96,11 @@ fn operations_that_run_again_give_the_same_gradients() {
     checkpointed::<bf16>();
 }
 
-/// test_autocast_cache_leak, which watches the memory of one weight; casts of several would pile up.
+/// test_autocast_cache_leak, which watches the memory of one weight; kept casts of several would
+/// pile up. libtorch 2.13 keeps them with gradients only.
 #[cfg(target_os = "linux")]
 #[test]
-fn casts_without_gradients_do_not_pile_up() {
+fn casts_do_not_pile_up() {
     const ELEMENTS: i64 = 20_000_000;
     const REPEATS: i64 = 6;
     /// In bytes.
@@ -110,15 +111,22 @@ fn casts_without_gradients_do_not_pile_up() {
     }
     let xs = Tensor::ones([1, 1], (Kind::Float, Device::Cpu));
     let _outer = autocast::enter::<bf16>(Device::Cpu).unwrap();
-    let product = || {
+    let product = |gradients: bool| {
         let _inner = autocast::enter::<bf16>(Device::Cpu).unwrap();
         let weight = Tensor::ones([1, ELEMENTS], (Kind::Float, Device::Cpu));
         let weight = weight.set_requires_grad(true);
-        assert_eq!(tch::no_grad(|| xs.mm(&weight)).kind(), Kind::BFloat16);
+        let result = match gradients {
+            true => xs.mm(&weight),
+            false => tch::no_grad(|| xs.mm(&weight)),
+        };
+        assert_eq!((result.kind(), result.requires_grad()), (Kind::BFloat16, gradients));
     };
-    product();
+    product(true);
     let before = resident();
-    (0..REPEATS).for_each(|_| product());
+    for n in 0..REPEATS {
+        product(n % 2 == 0);
+    }
     let casts = 2 * ELEMENTS * REPEATS;
-    assert!(resident() - before < casts / 2, "{} of {casts} bytes", resident() - before);
+    let grown = resident() - before;
+    assert!(grown < casts / 4, "{grown} of {casts} bytes");
 }

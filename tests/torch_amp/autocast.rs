@@ -64,8 +64,9 @@ fn checkpointed<H: LowPrecision>() {
         let gradients = leaves.map(|leaf| {
             let gradient = leaf.grad();
             assert_eq!(gradient.kind(), leaf.kind());
+            let bits = bits(&gradient);
             leaf.shallow_clone().zero_grad();
-            bits(&gradient)
+            bits
         });
         gradients.collect::<Vec<_>>()
     };

@@ -30,7 +30,7 @@ fn is_close<L: OptLevel>(
     pairs.iter().all(|(actual, expected)| difference(actual, expected, atol).is_none())
 }
 
-/// The scaler alone: without casts there is nothing but the rounding of another order of operations.
+/// The scaler alone: without casts, only the order of operations rounds differently.
 #[test]
 fn scaling_changes_nothing_in_adam_and_adamw() {
     for lr in [1.0, 0.01] {

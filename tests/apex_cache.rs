@@ -28,11 +28,13 @@ impl Module for Uses {
     }
 }
 
-/// What Apex's three modules compute, and the shapes of their weights.
-const WHITE: ([i64; 2], fn(&Tensor, &Tensor) -> Tensor) = ([8, 8], |xs, w| xs.mm(w).mm(w));
-const BLACK: ([i64; 2], fn(&Tensor, &Tensor) -> Tensor) =
-    ([2, 8], |xs, w| xs + w.pow_tensor_scalar(2) + w.pow_tensor_scalar(2));
-const PROMOTE: ([i64; 2], fn(&Tensor, &Tensor) -> Tensor) = ([2, 8], |xs, w| xs * w * w);
+/// What a module computes from its input and its weight, and the shape of the weight.
+type Operations = ([i64; 2], fn(&Tensor, &Tensor) -> Tensor);
+
+// Apex's three modules.
+const WHITE: Operations = ([8, 8], |xs, w| xs.mm(w).mm(w));
+const BLACK: Operations = ([2, 8], |xs, w| xs + w.pow_tensor_scalar(2) + w.pow_tensor_scalar(2));
+const PROMOTE: Operations = ([2, 8], |xs, w| xs * w * w);
 
 fn inputs() -> Tensor {
     Tensor::ones([2, 8], (Kind::Float, Device::Cpu))
@@ -61,9 +63,7 @@ fn evaluate(output: impl Fn() -> Tensor) {
 }
 
 /// FP32 weights: a model at `O1`, its gradients read from the step.
-fn with_fp32_weight<H: LowPrecision>(
-    (shape, operations): ([i64; 2], fn(&Tensor, &Tensor) -> Tensor),
-) {
+fn with_fp32_weight<H: LowPrecision>((shape, operations): Operations) {
     let store = VarStore::new(Device::Cpu);
     let weight = store.root().var_copy("weight", &ramp(shape));
     let module = Uses { weight: weight.shallow_clone(), operations };
@@ -87,9 +87,7 @@ fn with_fp32_weight<H: LowPrecision>(
 }
 
 /// 16-bit weights, which no model at `O1` has: a region around a module in plain tch.
-fn with_16_bit_weight<H: LowPrecision>(
-    (shape, operations): ([i64; 2], fn(&Tensor, &Tensor) -> Tensor),
-) {
+fn with_16_bit_weight<H: LowPrecision>((shape, operations): Operations) {
     let weight = ramp(shape).to_kind(H::KIND).set_requires_grad(true);
     let module = Uses { weight: weight.shallow_clone(), operations };
     let forward = || {

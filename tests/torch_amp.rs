@@ -3,7 +3,13 @@
 //! The scaling cases train two linear layers for four batches, with a learning rate of 1 and an
 //! infinite gradient in the third; the scale starts at 128, and grows after each good step.
 
+#[path = "torch_amp/autocast.rs"]
+mod autocast;
 mod common;
+#[path = "torch_amp/optimizers.rs"]
+mod optimizers;
+#[path = "torch_amp/recurrent.rs"]
+mod recurrent;
 #[path = "torch_amp/scale.rs"]
 mod scale;
 #[path = "torch_amp/unscale.rs"]
@@ -16,7 +22,7 @@ use tch::{
     nn::{self, Module, ModuleT, OptimizerConfig, VarStore},
 };
 use tch_amp::{
-    Amp, AmpModel, Dynamic, O0, O1, OptLevel, StepError,
+    Amp, AmpModel, Dynamic, O0, O1, OptLevel, Optimizer, StepError,
     optim::Sgd,
     step::{Step, Unscaled},
 };
@@ -35,6 +41,8 @@ struct Case {
     clip: Option<Clip>,
     /// How many batches make a step.
     accumulate: usize,
+    /// Whether the norm of the gradients is added to the loss.
+    penalty: bool,
     /// Whether the third batch has an infinite gradient.
     overflows: bool,
 }
@@ -45,7 +53,7 @@ enum Clip {
     Value(f64),
 }
 
-const SIMPLE: Case = Case { clip: None, accumulate: 1, overflows: true };
+const SIMPLE: Case = Case { clip: None, accumulate: 1, penalty: false, overflows: true };
 
 /// Parameters after the last step, and gradients in it.
 struct Trained {
@@ -74,14 +82,23 @@ fn concat<'t>(tensors: impl Iterator<Item = &'t Tensor>) -> Vec<f32> {
     tensors.flat_map(values).collect()
 }
 
+/// The norm of all gradients, through which gradients flow.
+fn norm(grads: &[Tensor]) -> Tensor {
+    let squares = grads.iter().map(|grad| grad.square().sum(Kind::Float));
+    squares.reduce(|a, b| a + b).unwrap().sqrt()
+}
+
 /// The loop without a scaler, in plain tch.
-fn control(case: Case, enabled: bool) -> Trained {
+fn control(case: Case, enabled: bool, torch: impl OptimizerConfig, lr: f64) -> Trained {
     let (store, net) = layers();
-    let mut opt = nn::Sgd::default().build(&store, 1.0).unwrap();
+    let mut opt = torch.build(&store, lr).unwrap();
     let params = store.trainable_variables();
     let mut grads = Vec::new();
     for (n, (xs, ys)) in data().iter().enumerate() {
-        let loss = net.forward(xs).mse_loss(ys, tch::Reduction::Mean) / case.accumulate as f64;
+        let mut loss = net.forward(xs).mse_loss(ys, tch::Reduction::Mean) / case.accumulate as f64;
+        if case.penalty {
+            loss += norm(&Tensor::run_backward(&[&loss], &params, true, true));
+        }
         loss.backward();
         if (n + 1) % case.accumulate != 0 {
             continue;
@@ -100,8 +117,8 @@ fn control(case: Case, enabled: bool) -> Trained {
     Trained { params: concat(params.iter()), grads }
 }
 
-fn clip<L: OptLevel>(
-    grads: &mut Step<'_, L, Sgd, Unscaled>,
+fn clip<L: OptLevel, O: Optimizer>(
+    grads: &mut Step<'_, L, O, Unscaled>,
     clip: Option<Clip>,
 ) -> Result<(), StepError> {
     match clip {
@@ -117,16 +134,20 @@ fn infinite<L: OptLevel>(model: &AmpModel<L, nn::Sequential>) -> Tensor {
 }
 
 /// The same with a scaler; returns the last scale too.
-fn scaling<L: OptLevel>(case: Case, enabled: bool) -> (Trained, f64) {
+fn scaling<L: OptLevel>(case: Case, enabled: bool, own: impl Optimizer) -> (Trained, f64) {
     let scale = Dynamic::new().init_scale(INIT).growth_factor(GROWTH).backoff_factor(BACKOFF);
     let builder = Amp::<L>::builder().enabled(enabled).loss_scale(scale.growth_interval(1));
-    let (model, mut opt) = builder.build(layers(), Sgd::new(1.0)).unwrap();
+    let (model, mut opt) = builder.build(layers(), own).unwrap();
     let mut grads = Vec::new();
     for (n, batches) in data().chunks(case.accumulate).enumerate() {
         let mut step = opt.begin();
         for (xs, ys) in batches {
             let loss = model.forward_t(xs, true).mse_loss(ys, tch::Reduction::Mean);
             let mut loss = loss / case.accumulate as f64;
+            if case.penalty {
+                let params: Vec<_> = model.variables().into_values().collect();
+                loss += norm(&step.scale_loss(&loss).unwrap().grad(&params).unwrap());
+            }
             if enabled && case.overflows && n == SKIPPED {
                 loss += infinite(&model);
             }
@@ -142,20 +163,20 @@ fn scaling<L: OptLevel>(case: Case, enabled: bool) -> (Trained, f64) {
     (Trained { params, grads }, opt.scalers()[0].scale())
 }
 
-fn assert_close(actual: &[f32], expected: &[f32], atol: f32) {
+/// The first value that is not as expected, within torch's and an absolute tolerance.
+fn difference(actual: &[f32], expected: &[f32], atol: f32) -> Option<(f32, f32)> {
     assert_eq!(actual.len(), expected.len());
-    for (actual, expected) in actual.iter().zip(expected) {
-        let error = (actual - expected).abs();
-        assert!(error <= atol + RTOL * expected.abs(), "{actual} is not {expected} ± {atol}");
-    }
+    let mut pairs = actual.iter().copied().zip(expected.iter().copied());
+    let close = |(a, b): (f32, f32)| (a - b).abs() <= atol + RTOL * b.abs();
+    pairs.find(|&pair| !close(pair))
 }
 
 fn run_scaling_case<L: OptLevel>(case: Case, unskipped: i32, skipped: i32, atol: f32) {
     for enabled in [true, false] {
-        let expected = control(case, enabled);
-        let (actual, scale) = scaling::<L>(case, enabled);
-        assert_close(&actual.params, &expected.params, atol);
-        assert_close(&actual.grads, &expected.grads, atol);
+        let expected = control(case, enabled, nn::Sgd::default(), 1.0);
+        let (actual, scale) = scaling::<L>(case, enabled, Sgd::new(1.0));
+        assert_eq!(difference(&actual.params, &expected.params, atol), None);
+        assert_eq!(difference(&actual.grads, &expected.grads, atol), None);
         match enabled {
             true => assert_eq!(scale, INIT * GROWTH.powi(unskipped) * BACKOFF.powi(skipped)),
             false => assert_eq!(scale, 1.0),
@@ -168,7 +189,7 @@ fn scaling_changes_nothing_but_skips() {
     run_scaling_case::<O0>(SIMPLE, 3, 1, 1e-7);
 }
 
-/// torch: SGD keeps within this tolerance under FP16 autocast, Adam and AdamW do not.
+/// test_grad_scaling_autocast; for Adam and AdamW see `optimizers`.
 #[test]
 fn sgd_under_autocast_is_close_to_fp32() {
     run_scaling_case::<O1<f16>>(SIMPLE, 3, 1, 1e-3);
@@ -193,7 +214,14 @@ fn accumulation_over_two_batches() {
 #[test]
 fn accumulation_with_clipping() {
     let clip = Some(Clip::Norm(0.2));
-    run_scaling_case::<O0>(Case { clip, accumulate: 2, overflows: false }, 2, 0, 1e-7);
+    let case = Case { clip, accumulate: 2, overflows: false, ..SIMPLE };
+    run_scaling_case::<O0>(case, 2, 0, 1e-7);
+}
+
+/// test_grad_scaling_penalty: the penalty is the norm of unscaled gradients, with a graph.
+#[test]
+fn penalty_on_gradients_of_the_scaled_loss() {
+    run_scaling_case::<O0>(Case { penalty: true, ..SIMPLE }, 3, 1, 1e-7);
 }
 
 /// torch applies gradients that were broken between `unscale_` and `step`, and the parameters are

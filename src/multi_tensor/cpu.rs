@@ -101,10 +101,10 @@ pub(super) fn round(values: &Tensor, weight: &mut Tensor, noise: Noise) -> Resul
     for (index, (into, values)) in (0..).zip(blocks) {
         let words = noise.block(index);
         for (i, (into, value)) in into.iter_mut().zip(values).enumerate() {
-            let bits = words[i / 2] >> (16 * (i % 2)) & 0xFFFF;
+            let bits = (words[i / 2] >> (16 * (i % 2))) & 0xFFFF;
             *into = match value.is_nan() {
                 true => bf16::NAN,
-                false => bf16::from_bits((value.to_bits() + bits >> 16) as u16),
+                false => bf16::from_bits(((value.to_bits() + bits) >> 16) as u16),
             };
         }
     }

@@ -250,8 +250,8 @@ impl Dynamic {
     }
 }
 
-/// In a `const`, the message is the compiler's.
 #[track_caller]
+#[expect(clippy::panic, reason = "in a `const`, it is the compiler's message")]
 const fn legal(set: Result<Dynamic, ScaleError>, otherwise: &str) -> Dynamic {
     match set {
         Ok(set) => set,

@@ -8,7 +8,9 @@ use tch_amp::{
 };
 
 /// A key of a dynamic scale, a legal value, and what the builder makes of it.
-const KEYS: [(&str, fn(&mut AmpConfig), Dynamic); 6] = [
+type Key = (&'static str, fn(&mut AmpConfig), Dynamic);
+
+const KEYS: [Key; 6] = [
     ("init_scale", |c| c.init_scale = Some(8.0), Dynamic::new().init_scale(8.0)),
     ("growth_factor", |c| c.growth_factor = Some(1.5), Dynamic::new().growth_factor(1.5)),
     ("backoff_factor", |c| c.backoff_factor = Some(0.75), Dynamic::new().backoff_factor(0.75)),

@@ -161,8 +161,8 @@ impl<L: OptLevel, S: State, N: LossCount> AmpBuilder<L, S, N> {
     /// Sets how new values are rounded to the weights, which have no masters. Default:
     /// [`Rounding::Nearest`].
     ///
-    /// `bf16` weights that are rounded to nearest soon stop moving;
-    /// [`Rounding::Stochastic`] lets them go on, at a third of the memory of master weights.
+    /// `bf16` weights that are rounded to nearest soon stop moving; [`Rounding::Stochastic`] lets
+    /// them go on, without the four bytes for each weight that a master takes.
     pub fn rounding(self, rounding: Rounding) -> AmpBuilder<L, SetRounding<S>, N>
     where
         L: AllowsRounding,

@@ -79,45 +79,12 @@ impl Layer {
     /// The outputs, and the last state.
     fn call(self, Arguments { input, state, weights }: &Arguments) -> Vec<Tensor> {
         let Self { cell, layers, bias, layout, bidirectional } = self;
-        let two = |(output, state)| vec![output, state];
-        let three = |(output, state, cell)| vec![output, state, cell];
-        if let Layout::Packed = layout {
-            let sizes = Tensor::from_slice(&[4i64, 3, 2]);
-            return match cell {
-                Cell::Tanh => two(Tensor::rnn_tanh_data(
-                    input,
-                    &sizes,
-                    &state[0],
-                    weights,
-                    bias,
-                    layers,
-                    0.0,
-                    true,
-                    bidirectional,
-                )),
-                Cell::Relu => two(Tensor::rnn_relu_data(
-                    input,
-                    &sizes,
-                    &state[0],
-                    weights,
-                    bias,
-                    layers,
-                    0.0,
-                    true,
-                    bidirectional,
-                )),
-                Cell::Gru => two(Tensor::gru_data(
-                    input,
-                    &sizes,
-                    &state[0],
-                    weights,
-                    bias,
-                    layers,
-                    0.0,
-                    true,
-                    bidirectional,
-                )),
-                Cell::Lstm => three(Tensor::lstm_data(
+        let first = matches!(layout, Layout::BatchFirst);
+        let sizes = Tensor::from_slice(&[4i64, 3, 2]);
+        let packed = matches!(layout, Layout::Packed);
+        if let Cell::Lstm = cell {
+            let (output, state, last) = match packed {
+                true => Tensor::lstm_data(
                     input,
                     &sizes,
                     state,
@@ -127,38 +94,28 @@ impl Layer {
                     0.0,
                     true,
                     bidirectional,
-                )),
+                ),
+                false => input.lstm(state, weights, bias, layers, 0.0, true, bidirectional, first),
             };
+            return vec![output, state, last];
         }
-        let first = matches!(layout, Layout::BatchFirst);
-        match cell {
-            Cell::Tanh => two(input.rnn_tanh(
-                &state[0],
-                weights,
-                bias,
-                layers,
-                0.0,
-                true,
-                bidirectional,
-                first,
-            )),
-            Cell::Relu => two(input.rnn_relu(
-                &state[0],
-                weights,
-                bias,
-                layers,
-                0.0,
-                true,
-                bidirectional,
-                first,
-            )),
-            Cell::Gru => {
-                two(input.gru(&state[0], weights, bias, layers, 0.0, true, bidirectional, first))
-            }
-            Cell::Lstm => {
-                three(input.lstm(state, weights, bias, layers, 0.0, true, bidirectional, first))
-            }
-        }
+        let state = &state[0];
+        let (output, state) = if packed {
+            let call = match cell {
+                Cell::Tanh => Tensor::rnn_tanh_data,
+                Cell::Relu => Tensor::rnn_relu_data,
+                _ => Tensor::gru_data,
+            };
+            call(input, &sizes, state, weights, bias, layers, 0.0, true, bidirectional)
+        } else {
+            let call = match cell {
+                Cell::Tanh => Tensor::rnn_tanh,
+                Cell::Relu => Tensor::rnn_relu,
+                _ => Tensor::gru,
+            };
+            call(input, state, weights, bias, layers, 0.0, true, bidirectional, first)
+        };
+        vec![output, state]
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     level::OptLevel,
     loss::LossCount,
     option::DoneByTheStep,
-    scaler::Scaler,
+    scaler::{SavedScalers, Scaler, ScalerLayout, StateError},
     step::{PendingOutcome, Scaled, Step, StepError},
 };
 use engine::ensure_not_negative;
@@ -104,6 +104,45 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     /// The scales, by loss id, as they are now. All optimizers of one `build` share them.
     pub fn scalers(&self) -> Vec<Scaler> {
         self.core.scales.all()
+    }
+
+    /// The state of all scales, to be saved with any serde format.
+    ///
+    /// # Errors
+    ///
+    /// When another optimizer of the same `build` is in the middle of a step.
+    pub fn save_scalers(&self) -> Result<SavedScalers, StateError> {
+        self.core.scales.save()
+    }
+
+    /// Loads the state of all scales, which all optimizers of one `build` share: what
+    /// [`save_scalers`](Self::save_scalers) returned, or Apex's or torch's layout.
+    ///
+    /// The settings stay the builder's, and must be those of the saved state. Apex's and torch's
+    /// layouts count no skips, which start at zero.
+    ///
+    /// # Errors
+    ///
+    /// When the number of losses, a setting, a scale or a key is not as it should be: see
+    /// [`StateError`]. Nothing is changed then.
+    pub fn load_scalers(
+        &mut self,
+        states: &(impl ScalerLayout + ?Sized),
+    ) -> Result<(), StateError> {
+        self.core.scales.load(states, false)
+    }
+
+    /// As [`load_scalers`](Self::load_scalers), for another number of losses: those that both have
+    /// are loaded, the others stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_scalers`](Self::load_scalers), but for the number of losses.
+    pub fn load_common_scalers(
+        &mut self,
+        states: &(impl ScalerLayout + ?Sized),
+    ) -> Result<(), StateError> {
+        self.core.scales.load(states, true)
     }
 
     /// The options in force.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{LossScale, Scaler};
+use super::{LossScale, SavedScalers, Scaler, ScalerLayout, StateError, restored};
 
 /// The scales of all losses of one `build`, shared by its optimizers.
 ///
@@ -47,6 +47,30 @@ impl Scales {
         self.lock().iter().map(|shared| shared.scaler.clone()).collect()
     }
 
+    /// The state of all, between steps.
+    pub(crate) fn save(&self) -> Result<SavedScalers, StateError> {
+        let shared = self.lock();
+        ensure_unused(&shared)?;
+        let scalers: Vec<_> = shared.iter().map(|shared| shared.scaler.clone()).collect();
+        Ok(SavedScalers::of(&scalers))
+    }
+
+    /// Loads the state of all, or of those that both sides have.
+    pub(crate) fn load(
+        &self,
+        layout: &(impl ScalerLayout + ?Sized),
+        partial: bool,
+    ) -> Result<(), StateError> {
+        let mut shared = self.lock();
+        ensure_unused(&shared)?;
+        let scalers: Vec<_> = shared.iter().map(|shared| shared.scaler.clone()).collect();
+        let restored = restored(&scalers, layout, partial)?;
+        for (shared, scaler) in shared.iter_mut().zip(restored) {
+            shared.scaler = scaler;
+        }
+        Ok(())
+    }
+
     /// What the loss is multiplied by.
     pub(crate) fn of(&self, loss: usize) -> f64 {
         self.lock()[loss].current()
@@ -85,6 +109,13 @@ impl Scales {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Shared>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ensure_unused(shared: &[Shared]) -> Result<(), StateError> {
+    match shared.iter().position(|shared| shared.in_use.is_some()) {
+        Some(loss) => Err(StateError::InUse { loss }),
+        None => Ok(()),
     }
 }
 

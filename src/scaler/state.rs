@@ -9,13 +9,13 @@ use super::{Dynamic, LossScale, dynamic::Refill};
 /// counts backward passes; torch counts steps, as here).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scaler {
-    settings: LossScale,
-    scale: f64,
-    unskipped: u64,
-    overflows_left: u32,
-    skipped: u64,
-    skipped_in_a_row: u64,
-    stuck_in_a_row: u64,
+    pub(super) settings: LossScale,
+    pub(super) scale: f64,
+    pub(super) unskipped: u64,
+    pub(super) overflows_left: u32,
+    pub(super) skipped: u64,
+    pub(super) skipped_in_a_row: u64,
+    pub(super) stuck_in_a_row: u64,
 }
 
 impl Scaler {

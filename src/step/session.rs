@@ -47,10 +47,10 @@ impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
             (grads, factor) => self.opt.apply(grads, factor).map(|()| StepOutcome::Applied),
         };
         self.opt.core.keep_statistics();
-        for id in self.grads.losses() {
-            let left = self.opt.core.scales.leave(id, applied.is_ok().then_some(false));
-            events::grown(id, &left);
-        }
+        let good = applied.is_ok().then_some(false);
+        let leave = |id| (id, self.opt.core.scales.leave(id, good));
+        let left: Vec<_> = self.grads.losses().into_iter().map(leave).collect();
+        left.iter().for_each(|(id, left)| events::grown(*id, left));
         Ok(applied?)
     }
 

@@ -1,6 +1,10 @@
 //! The state of the scales in any format, and in Apex's and torch's layouts.
 
+#[path = "scaler_state/apex.rs"]
+mod apex;
 mod common;
+#[path = "scaler_state/torch.rs"]
+mod torch;
 
 use common::Weights;
 use proptest::{collection::vec, prelude::*};
@@ -9,7 +13,7 @@ use tch_amp::{
     Amp, AmpModel, AmpOptimizer, Dynamic, LossScale, O2, Scaler, Static, bf16,
     loss::LossCount,
     optim::Sgd,
-    scaler::{ApexScalers, SavedScalers, StateError, TorchScaler},
+    scaler::{SavedScalers, StateError},
 };
 use typenum::{U0, U1, U2, U3};
 
@@ -228,142 +232,4 @@ fn state_of_a_scale_in_use_is_refused() {
     assert_eq!(b.load_scalers(&saved), Err(StateError::InUse { loss: 0 }));
     drop(step);
     assert_eq!(b.save_scalers(), Ok(saved));
-}
-
-mod apex {
-    use super::*;
-
-    fn read(json: &str) -> ApexScalers {
-        serde_json::from_str(json).unwrap()
-    }
-
-    /// Apex goes by the order of the keys; with eleven losses, that of a sorted map is another.
-    #[test]
-    fn losses_are_matched_by_number() {
-        let entry = |n: usize| {
-            format!(r#""loss_scaler{n}": {{"loss_scale": {}.0, "unskipped": {n}}}"#, n + 1)
-        };
-        let entries: Vec<_> = [10, 3, 0, 1, 2, 9, 8, 7, 6, 5, 4].map(entry).into();
-        let states = read(&format!("{{{}}}", entries.join(", ")));
-        let (_, mut opt) = build::<typenum::U11>(SETTINGS);
-        opt.load_scalers(&states).unwrap();
-        for (n, scaler) in opt.scalers().iter().enumerate() {
-            assert_eq!((scaler.scale(), scaler.unskipped()), ((n + 1) as f64, n as u64));
-        }
-        assert_eq!(opt.save_scalers().unwrap().to_apex(), states);
-    }
-
-    #[test]
-    fn what_is_written_is_apexs_layout() {
-        let mut built = build::<U2>(Dynamic::new());
-        steps(&mut built, [true, false]);
-        let states = built.1.save_scalers().unwrap().to_apex();
-        let expected = serde_json::json!({
-            "loss_scaler0": {"loss_scale": 32768.0, "unskipped": 0},
-            "loss_scaler1": {"loss_scale": 65536.0, "unskipped": 1},
-        });
-        assert_eq!(serde_json::to_value(states).unwrap(), expected);
-    }
-
-    /// The run of a static scale has counted past the window; Apex's scale never grows again.
-    #[test]
-    fn a_long_count_grows_at_the_next_good_step() {
-        let (model, mut opt) = build::<U1>(SETTINGS);
-        let states = read(r#"{"loss_scaler0": {"loss_scale": 128.0, "unskipped": 5000}}"#);
-        opt.load_scalers(&states).unwrap();
-        let loss = (&model.inner().0 * 1e-9).sum(Kind::Float);
-        assert!(opt.backward_step(&loss).unwrap().outcome().is_applied());
-        assert_eq!(opt.scalers()[0].scale(), f64::from((128.0 * 1.7) as f32));
-    }
-
-    #[test]
-    fn what_apex_does_not_write_is_refused_by_name() {
-        for (json, message) in [
-            (
-                r#"{"loss_scaler0": {"loss_scale": 1.0, "unskipped": 0}, "scaler1": {"loss_scale": 1.0, "unskipped": 0}}"#,
-                "unknown key `scaler1`: expected `loss_scaler0` and so on",
-            ),
-            (
-                r#"{"loss_scaler00": {"loss_scale": 1.0, "unskipped": 0}}"#,
-                "unknown key `loss_scaler00`: expected `loss_scaler0` and so on",
-            ),
-            (
-                r#"{"loss_scaler0": {"loss_scale": 1.0, "unskipped": 0}, "loss_scaler2": {"loss_scale": 1.0, "unskipped": 0}}"#,
-                "`loss_scaler1` is missing",
-            ),
-            (
-                r#"{"loss_scaler0": {"loss_scale": 1.0, "unskipped": 0}, "loss_scaler1": {"loss_scale": 0.0, "unskipped": 0}}"#,
-                "`loss_scaler1.loss_scale` is 0: by the builder's `loss_scale`, it must lie between 0.5 and \
-                 1000000",
-            ),
-        ] {
-            let (_, mut opt) = build::<U2>(SETTINGS);
-            let before = opt.scalers();
-            assert_eq!(opt.load_common_scalers(&read(json)).unwrap_err().to_string(), message);
-            assert_eq!(opt.scalers(), before);
-        }
-        let unknown = r#"{"loss_scaler0": {"loss_scale": 1.0, "unskipped": 0, "hysteresis": 2}}"#;
-        assert!(serde_json::from_str::<ApexScalers>(unknown).is_err());
-    }
-}
-
-mod torch {
-    use super::*;
-
-    const FROM_TORCH: Dynamic = Dynamic::new().growth_interval(500);
-
-    #[test]
-    fn state_of_a_grad_scaler_is_read() {
-        let json = r#"{"scale": 4096.0, "growth_factor": 2.0, "backoff_factor": 0.5,
-            "growth_interval": 500, "_growth_tracker": 37}"#;
-        let state: TorchScaler = serde_json::from_str(json).unwrap();
-        let (_, mut opt) = build::<U1>(FROM_TORCH);
-        opt.load_scalers(&state).unwrap();
-        assert_eq!((opt.scalers()[0].scale(), opt.scalers()[0].unskipped()), (4096.0, 37));
-        assert_eq!(opt.save_scalers().unwrap().to_torch().unwrap(), [state]);
-        let written = serde_json::to_value(state).unwrap();
-        assert_eq!(written, serde_json::from_str::<serde_json::Value>(json).unwrap());
-        let (_, mut two) = build::<U2>(FROM_TORCH);
-        let second = TorchScaler { scale: 8.0, ..state };
-        two.load_scalers(&[state, second][..]).unwrap();
-        assert_eq!(two.scalers()[1].scale(), 8.0);
-        assert_eq!(two.load_scalers(&state), Err(StateError::Losses { saved: 1, here: 2 }));
-    }
-
-    /// torch takes other settings over, and any value.
-    #[test]
-    fn other_settings_and_bad_values_are_refused() {
-        let (_, mut opt) = build::<U1>(FROM_TORCH);
-        let good = opt.save_scalers().unwrap().to_torch().unwrap()[0];
-        for (state, key) in [
-            (TorchScaler { growth_factor: 3.0, ..good }, "growth_factor"),
-            (TorchScaler { backoff_factor: f64::NAN, ..good }, "backoff_factor"),
-            (TorchScaler { growth_interval: 2000, ..good }, "growth_interval"),
-            (TorchScaler { scale: f64::NAN, ..good }, "scale"),
-            (TorchScaler { scale: 0.0, ..good }, "scale"),
-        ] {
-            let message = opt.load_scalers(&state).unwrap_err().to_string();
-            assert!(message.starts_with(&format!("`{key}` is ")), "{message}");
-            assert_eq!(opt.scalers()[0].scale(), 65_536.0);
-        }
-    }
-
-    /// A disabled `GradScaler` saves this, and torch's `load_state_dict` raises a RuntimeError.
-    #[test]
-    fn an_empty_state_is_refused() {
-        let error = serde_json::from_str::<TorchScaler>("{}").unwrap_err().to_string();
-        assert!(error.contains("missing field `scale`"), "{error}");
-    }
-
-    #[test]
-    fn what_torch_has_no_setting_for_is_not_written() {
-        for (scale, key) in [
-            (LossScale::from(Static::new(128.0)), "losses[0].static"),
-            (Dynamic::new().hysteresis(2).into(), "losses[0].hysteresis"),
-            (Dynamic::new().consecutive_hysteresis(2).into(), "losses[0].consecutive_hysteresis"),
-        ] {
-            let saved = build::<U1>(scale).1.save_scalers().unwrap();
-            assert_eq!(saved.to_torch(), Err(StateError::NotOfTorch { key: key.to_owned() }));
-        }
-    }
 }

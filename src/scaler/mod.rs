@@ -1,4 +1,4 @@
-//! The loss scale: its settings and its state machine.
+//! The loss scale: its settings, its state machine, and what is saved of it.
 
 mod dynamic;
 mod error;

@@ -44,15 +44,12 @@ impl Scales {
     }
 
     pub(crate) fn all(&self) -> Vec<Scaler> {
-        self.lock().iter().map(|shared| shared.scaler.clone()).collect()
+        scalers(&self.lock())
     }
 
     /// The state of all, between steps.
     pub(crate) fn save(&self) -> Result<SavedScalers, StateError> {
-        let shared = self.lock();
-        ensure_unused(&shared)?;
-        let scalers: Vec<_> = shared.iter().map(|shared| shared.scaler.clone()).collect();
-        Ok(SavedScalers::of(&scalers))
+        Ok(SavedScalers::of(&unused(&self.lock())?))
     }
 
     /// Loads the state of all, or of those that both sides have.
@@ -62,9 +59,7 @@ impl Scales {
         partial: bool,
     ) -> Result<(), StateError> {
         let mut shared = self.lock();
-        ensure_unused(&shared)?;
-        let scalers: Vec<_> = shared.iter().map(|shared| shared.scaler.clone()).collect();
-        let restored = restored(&scalers, layout, partial)?;
+        let restored = restored(&unused(&shared)?, layout, partial)?;
         for (shared, scaler) in shared.iter_mut().zip(restored) {
             shared.scaler = scaler;
         }
@@ -112,10 +107,15 @@ impl Scales {
     }
 }
 
-fn ensure_unused(shared: &[Shared]) -> Result<(), StateError> {
+fn scalers(shared: &[Shared]) -> Vec<Scaler> {
+    shared.iter().map(|shared| shared.scaler.clone()).collect()
+}
+
+/// The scales, unless a step uses one of them.
+fn unused(shared: &[Shared]) -> Result<Vec<Scaler>, StateError> {
     match shared.iter().position(|shared| shared.in_use.is_some()) {
         Some(loss) => Err(StateError::InUse { loss }),
-        None => Ok(()),
+        None => Ok(scalers(shared)),
     }
 }
 

@@ -52,7 +52,7 @@ impl Layout for ApexScalers {
                 scale_key: "loss_scale",
                 scale: saved.loss_scale,
                 unskipped: saved.unskipped,
-                rest: None,
+                own: None,
                 dynamic: None,
                 settings: Vec::new(),
             })

@@ -43,7 +43,7 @@ pub struct SavedScalers {
 }
 
 /// The scale of one loss: see [`Scaler`] for the fields.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SavedScaler {
@@ -119,19 +119,11 @@ pub struct Entry {
     scale_key: &'static str,
     scale: f64,
     unskipped: u64,
-    rest: Option<Rest>,
+    /// All of it, in the crate's own layout.
+    own: Option<SavedScaler>,
     /// Whether the scale is dynamic, where the layout tells.
     dynamic: Option<bool>,
     settings: Vec<Setting>,
-}
-
-/// What only the crate's own layout has.
-#[derive(Debug)]
-struct Rest {
-    overflows_left: u32,
-    skipped: u64,
-    skipped_in_a_row: u64,
-    stuck_in_a_row: u64,
 }
 
 /// A setting by name; of one that is absent the layout says nothing.
@@ -171,12 +163,7 @@ impl SavedScaler {
             scale_key: "scale",
             scale: saved.scale,
             unskipped: saved.unskipped,
-            rest: Some(Rest {
-                overflows_left: saved.overflows_left,
-                skipped: saved.skipped,
-                skipped_in_a_row: saved.skipped_in_a_row,
-                stuck_in_a_row: saved.stuck_in_a_row,
-            }),
+            own: Some(*saved),
             dynamic: Some(saved.settings != SavedSettings::Static),
             settings: saved.settings.named(),
         }
@@ -243,7 +230,7 @@ pub(crate) fn restored(
 
 impl Entry {
     fn restore(self, scaler: &mut Scaler) -> Result<(), StateError> {
-        let Self { key, scale_key, scale, unskipped, rest, dynamic, settings } = self;
+        let Self { key, scale_key, scale, unskipped, own, dynamic, settings } = self;
         let fresh = Scaler::new(scaler.settings);
         let (min, max) = match scaler.settings {
             LossScale::Static(_) => (fresh.scale, fresh.scale),
@@ -266,24 +253,20 @@ impl Entry {
         if !(min..=max).contains(&f64::from(scale as f32)) {
             return Err(StateError::Scale { key: format!("{key}{scale_key}"), scale, min, max });
         }
-        let rest = rest.unwrap_or(Rest {
-            overflows_left: fresh.overflows_left,
-            skipped: 0,
-            skipped_in_a_row: 0,
-            stuck_in_a_row: 0,
-        });
-        if rest.overflows_left > fresh.overflows_left {
-            let (key, most) = (format!("{key}overflows_left"), fresh.overflows_left);
-            return Err(StateError::OverflowsLeft { key, value: rest.overflows_left, most });
-        }
-        *scaler = Scaler {
-            scale: f64::from(scale as f32),
-            unskipped,
-            overflows_left: rest.overflows_left,
-            skipped: rest.skipped,
-            skipped_in_a_row: rest.skipped_in_a_row,
-            stuck_in_a_row: rest.stuck_in_a_row,
-            ..fresh
+        let loaded = Scaler { scale: f64::from(scale as f32), unskipped, ..fresh };
+        *scaler = match own {
+            None => loaded,
+            Some(own) if own.overflows_left > loaded.overflows_left => {
+                let (key, most) = (format!("{key}overflows_left"), loaded.overflows_left);
+                return Err(StateError::OverflowsLeft { key, value: own.overflows_left, most });
+            }
+            Some(own) => Scaler {
+                overflows_left: own.overflows_left,
+                skipped: own.skipped,
+                skipped_in_a_row: own.skipped_in_a_row,
+                stuck_in_a_row: own.stuck_in_a_row,
+                ..loaded
+            },
         };
         Ok(())
     }

@@ -63,7 +63,7 @@ impl Layout for [TorchScaler] {
             scale_key: "scale",
             scale: saved.scale,
             unskipped: saved.growth_tracker,
-            rest: None,
+            own: None,
             dynamic: Some(true),
             settings: vec![
                 ("growth_factor", saved.growth_factor),

@@ -6,6 +6,7 @@
 pub mod autocast;
 pub mod builder;
 pub mod castable;
+pub mod checkpoint;
 pub mod config;
 pub mod dtype;
 mod error;
@@ -19,9 +20,11 @@ pub mod option;
 mod rounding;
 pub mod scaler;
 pub mod step;
+mod tuples;
 
 pub use builder::{Amp, AmpBuilder, BuildError};
 pub use castable::{Castable, KeepFp32};
+pub use checkpoint::Checkpoint;
 pub use config::{AmpConfig, AnyLevel, LevelVisitor, OptionError, Properties};
 pub use dtype::LowPrecision;
 #[doc(no_inline)]
@@ -36,6 +39,8 @@ pub use step::{Step, StepError, StepOutcome, joint};
 // The programs of `docs/` are doc tests.
 #[cfg(doctest)]
 mod docs {
+    #[doc = include_str!("../docs/checkpoints.md")]
+    mod checkpoints {}
     #[doc = include_str!("../docs/from-apex.md")]
     mod from_apex {}
     #[doc = include_str!("../docs/from-torch.md")]

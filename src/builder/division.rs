@@ -34,6 +34,7 @@ impl<'a> Division<'a> {
     ) -> Result<(), BuildError> {
         let number = self.next;
         self.next += 1;
+        core.number = number;
         let own = match self.counts {
             [models, optimizers] if models == optimizers && models > 1 => {
                 Selection::Position(number)

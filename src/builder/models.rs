@@ -8,6 +8,7 @@ use super::listing::Listing;
 use crate::{
     level::OptLevel,
     model::{AmpModel, Place, Shared, region, scripted},
+    tuples::for_tuples,
 };
 
 /// What [`build`](super::AmpBuilder::build) takes as models: an FP32 module with the VarStore that
@@ -96,13 +97,4 @@ macro_rules! tuples {
         }
     )* };
 }
-tuples! {
-    (A 0) 1;
-    (A 0, B 1) 2;
-    (A 0, B 1, C 2) 3;
-    (A 0, B 1, C 2, D 3) 4;
-    (A 0, B 1, C 2, D 3, E 4) 5;
-    (A 0, B 1, C 2, D 3, E 4, F 5) 6;
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6) 7;
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7) 8;
-}
+for_tuples!(tuples);

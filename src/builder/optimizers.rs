@@ -5,6 +5,7 @@ use crate::{
     level::OptLevel,
     loss::LossCount,
     optimizer::{AmpOptimizer, Core, Engine, Optimizer},
+    tuples::for_tuples,
 };
 
 /// What [`build`](super::AmpBuilder::build) takes as optimizers: one of [`optim`](crate::optim) or
@@ -127,13 +128,4 @@ macro_rules! tuples {
         }
     )* };
 }
-tuples! {
-    (A 0) 1;
-    (A 0, B 1) 2;
-    (A 0, B 1, C 2) 3;
-    (A 0, B 1, C 2, D 3) 4;
-    (A 0, B 1, C 2, D 3, E 4) 5;
-    (A 0, B 1, C 2, D 3, E 4, F 5) 6;
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6) 7;
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7) 8;
-}
+for_tuples!(tuples);

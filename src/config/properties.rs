@@ -70,26 +70,32 @@ impl Properties {
     pub(crate) fn plain_step(&self) -> bool {
         !self.enabled || (self.opt_level == AnyLevel::O0 && self.loss_scale == LossScale::ONE)
     }
+
+    /// The options by name, as they are in force.
+    pub(crate) fn table(&self) -> [(&'static str, String); 9] {
+        let kind = |kind: Option<Kind>| kind.map_or("–", kind_name).to_owned();
+        let flag = |flag: Option<bool>| flag.map_or("–".to_owned(), |on| on.to_string());
+        let rounds = self.weight_kind().is_some() && !self.keeps_masters();
+        let rounding = if rounds { self.rounding.to_string() } else { "–".to_owned() };
+        [
+            ("opt_level", self.opt_level.to_string()),
+            ("enabled", self.enabled.to_string()),
+            ("cast_model_type", kind(self.cast_model_type)),
+            ("patch_torch_functions", self.patch_torch_functions.to_string()),
+            ("keep_batchnorm_fp32", flag(self.keep_batchnorm_fp32)),
+            ("master_weights", flag(self.master_weights)),
+            ("rounding", rounding),
+            ("loss_scale", self.loss_scale.to_string()),
+            ("cast_model_outputs", kind(Some(self.cast_model_outputs.unwrap_or(Kind::Float)))),
+        ]
+    }
 }
 
 impl fmt::Display for Properties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = |kind: Option<Kind>| kind.map_or("–", kind_name);
-        let flag = |flag: Option<bool>| flag.map_or("–", |on| if on { "true" } else { "false" });
-        writeln!(f, "{:<22}: {}", "opt_level", self.opt_level)?;
-        writeln!(f, "{:<22}: {}", "enabled", self.enabled)?;
-        writeln!(f, "{:<22}: {}", "cast_model_type", kind(self.cast_model_type))?;
-        writeln!(f, "{:<22}: {}", "patch_torch_functions", self.patch_torch_functions)?;
-        writeln!(f, "{:<22}: {}", "keep_batchnorm_fp32", flag(self.keep_batchnorm_fp32))?;
-        writeln!(f, "{:<22}: {}", "master_weights", flag(self.master_weights))?;
-        let rounding = match self.weight_kind().is_some() && !self.keeps_masters() {
-            true => self.rounding.to_string(),
-            false => "–".to_owned(),
-        };
-        writeln!(f, "{:<22}: {rounding}", "rounding")?;
-        writeln!(f, "{:<22}: {}", "loss_scale", self.loss_scale)?;
-        let outputs = self.cast_model_outputs.unwrap_or(Kind::Float);
-        write!(f, "{:<22}: {}", "cast_model_outputs", kind_name(outputs))
+        let [first, rest @ ..] = self.table();
+        write!(f, "{:<22}: {}", first.0, first.1)?;
+        rest.iter().try_for_each(|(name, value)| write!(f, "\n{name:<22}: {value}"))
     }
 }
 

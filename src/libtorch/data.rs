@@ -12,7 +12,7 @@ use std::{
 };
 
 use half::{bf16, f16};
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::ffi;
 
@@ -57,17 +57,58 @@ pub(crate) fn slice_mut<T: Element>(tensor: &mut Tensor) -> Option<&mut [T]> {
     Some(unsafe { raw::from_raw_parts_mut(data, len) })
 }
 
+/// Views the memory of a row-major CPU tensor of any type, native-endian.
+///
+/// `None` for a tensor that is on another device, of another layout, or undefined.
+pub(crate) fn bytes(tensor: &Tensor) -> Option<&[u8]> {
+    let (data, len) = memory(tensor, false)?;
+    // SAFETY: `data` points to `len` initialised bytes, which the tensor keeps alive as long as it
+    // is borrowed. Nobody writes: see "Aliasing".
+    Some(unsafe { raw::from_raw_parts(data, len) })
+}
+
+/// Views the memory of a row-major CPU tensor of numbers, to be written.
+///
+/// Counts as an in-place operation. `None` as for [`bytes`], and for types of which not every bit
+/// pattern is valid.
+pub(crate) fn bytes_mut(tensor: &mut Tensor) -> Option<&mut [u8]> {
+    if !tensor.f_kind().is_ok_and(is_number) {
+        return None;
+    }
+    let (data, len) = memory(tensor, true)?;
+    // SAFETY: as in `bytes`; besides, nobody else reads or writes (see "Aliasing"), and a number has
+    // no invalid bit pattern.
+    Some(unsafe { raw::from_raw_parts_mut(data, len) })
+}
+
+fn is_number(kind: Kind) -> bool {
+    use Kind::{BFloat16, Double, Float, Half, Int, Int8, Int16, Int64, Uint8};
+    matches!(kind, Uint8 | Int8 | Int16 | Int | Int64 | Half | BFloat16 | Float | Double)
+}
+
+fn memory(tensor: &Tensor, write: bool) -> Option<(*mut u8, usize)> {
+    let (data, len) = array(tensor, ffi::ANY, write)?;
+    let data = if len == 0 { ptr::dangling_mut() } else { data.cast::<u8>() };
+    let bytes = len * tensor.f_kind().ok()?.elt_size_in_bytes();
+    (!data.is_null()).then_some((data, bytes))
+}
+
 fn data<T: Element>(tensor: &Tensor, write: bool) -> Option<(*mut T, usize)> {
+    let (data, len) = array(tensor, T::DTYPE, write)?;
+    let data = data.cast::<T>();
+    match len {
+        0 => Some((ptr::dangling_mut(), 0)),
+        _ => (!data.is_null() && data.is_aligned()).then_some((data, len)),
+    }
+}
+
+/// The first element and the number of elements.
+fn array(tensor: &Tensor, dtype: c_int, write: bool) -> Option<(*mut c_void, usize)> {
     let (mut data, mut len) = (ptr::null_mut::<c_void>(), 0);
     // SAFETY: all three pointers are valid for the call; the shim checks the tensor and writes the
-    // other two only for an array of the type with code `T::DTYPE`.
-    let found = unsafe { ffi::tch_amp_data(tensor.as_ptr(), T::DTYPE, write, &mut data, &mut len) };
-    let data = data.cast::<T>();
-    match found {
-        true if len == 0 => Some((ptr::dangling_mut(), 0)),
-        true if !data.is_null() && data.is_aligned() => Some((data, len)),
-        _ => None,
-    }
+    // other two only for an array of the type with code `dtype`.
+    let found = unsafe { ffi::tch_amp_data(tensor.as_ptr(), dtype, write, &mut data, &mut len) };
+    found.then_some((data, len))
 }
 
 mod sealed {
@@ -81,7 +122,7 @@ mod sealed {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use tch::{Device, Kind};
+    use tch::Device;
 
     use super::*;
 
@@ -146,6 +187,28 @@ mod tests {
         let mut empty = Tensor::empty([0, 3], (Kind::Float, Device::Cpu));
         assert!(slice::<f32>(&empty).unwrap().is_empty());
         assert!(slice_mut::<f32>(&mut empty).unwrap().is_empty());
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_elements_of_any_type() {
+        assert_eq!(bytes(&Tensor::from_slice(&[1i64, -1])).unwrap()[..8], 1i64.to_le_bytes());
+        assert_eq!(bytes(&Tensor::from_slice(&[true, false])).unwrap(), [1, 0]);
+        assert_eq!(bytes(&counted(Kind::BFloat16)).unwrap()[2..4], [0x80, 0x3F]);
+        assert!(bytes(&Tensor::zeros([0], (Kind::Float, Device::Cpu))).unwrap().is_empty());
+        assert!(bytes(&counted(Kind::Float).tr()).is_none());
+        assert!(bytes(&Tensor::new()).is_none());
+    }
+
+    #[test]
+    fn written_bytes_reach_the_tensor() {
+        let mut tensor = counted(Kind::Float);
+        bytes_mut(&mut tensor).unwrap()[..4].copy_from_slice(&7.5f32.to_le_bytes());
+        assert_eq!(slice::<f32>(&tensor).unwrap()[..2], [7.5, 1.0]);
+    }
+
+    #[test]
+    fn booleans_cannot_be_written_as_bytes() {
+        assert!(bytes_mut(&mut Tensor::from_slice(&[true])).is_none());
     }
 
     #[test]

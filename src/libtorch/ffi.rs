@@ -10,6 +10,7 @@ pub(super) const HALF: c_int = 5;
 pub(super) const FLOAT: c_int = 6;
 pub(super) const DOUBLE: c_int = 7;
 pub(super) const BFLOAT16: c_int = 15;
+pub(super) const ANY: c_int = -1;
 
 /// A kind of device whose operations autocast can cast: `TchAmpDevice` of `shim.h`.
 ///
@@ -49,6 +50,15 @@ unsafe extern "C" {
         data: *mut *mut c_void,
         len: *mut usize,
     ) -> bool;
+
+    pub(super) fn tch_amp_generator_state(
+        on_device: *const C_tensor,
+        state: *mut *mut C_tensor,
+    ) -> *mut c_char;
+    pub(super) fn tch_amp_set_generator_state(
+        on_device: *const C_tensor,
+        state: *const C_tensor,
+    ) -> *mut c_char;
 
     pub(super) safe fn tch_amp_register_o1_lists(device: AutocastDevice) -> *mut c_char;
     pub(super) safe fn tch_amp_autocast_get(device: AutocastDevice, state: &mut Autocast);

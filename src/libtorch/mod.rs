@@ -7,12 +7,14 @@
 mod autocast;
 mod data;
 mod ffi;
+mod generator;
 mod tensor;
 
 pub(crate) use autocast::{
     AutocastState, autocast, cast_cache, nest_autocast, register_o1_lists, set_autocast,
     set_cast_cache, unnest_autocast,
 };
-pub(crate) use data::{slice, slice_mut};
+pub(crate) use data::{bytes, bytes_mut, slice, slice_mut};
 pub(crate) use ffi::AutocastDevice;
+pub(crate) use generator::{generator_state, set_generator_state};
 pub(crate) use tensor::{TensorId, backward, grad_enabled, set_grad, take_grad, tensor_id};

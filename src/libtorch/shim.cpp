@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/Generator.h>
 #include <c10/core/GradMode.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
@@ -43,8 +45,12 @@ char* caught(const Body& body) noexcept {
 
 bool is_plain_array(const at::Tensor& tensor, int dtype) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
-      static_cast<int>(tensor.scalar_type()) == dtype && tensor.is_contiguous() && tensor.has_storage() &&
-      !tensor.is_neg();
+      (dtype < 0 || static_cast<int>(tensor.scalar_type()) == dtype) && tensor.is_contiguous() &&
+      tensor.has_storage() && !tensor.is_neg() && !tensor.is_conj();
+}
+
+at::Generator default_generator(const at::Tensor& on_device) {
+  return at::globalContext().defaultGenerator(on_device.device());
 }
 
 template <at::DeviceType type>
@@ -132,6 +138,22 @@ bool tch_amp_data(const at::Tensor* tensor, int dtype, bool write, void** data, 
   });
   tch_amp_free_message(failure);
   return found;
+}
+
+char* tch_amp_generator_state(const at::Tensor* on_device, at::Tensor** state) noexcept {
+  return caught([&] {
+    at::Generator generator = default_generator(*on_device);
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    *state = new at::Tensor(generator.get_state());
+  });
+}
+
+char* tch_amp_set_generator_state(const at::Tensor* on_device, const at::Tensor* state) noexcept {
+  return caught([&] {
+    at::Generator generator = default_generator(*on_device);
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(*state);
+  });
 }
 
 char* tch_amp_register_o1_lists(TchAmpDevice device) noexcept {

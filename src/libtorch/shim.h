@@ -31,8 +31,12 @@ char* tch_amp_backward(const at::Tensor* loss, bool retain_graph) noexcept;
 at::Tensor* tch_amp_take_grad(const at::Tensor* tensor) noexcept;
 // A null `grad` removes the gradient.
 char* tch_amp_set_grad(const at::Tensor* tensor, const at::Tensor* grad) noexcept;
-// Returns false unless the tensor is a row-major array of `dtype` in the CPU's memory.
+// Returns false unless the tensor is a row-major array of `dtype` in the CPU's memory; a negative `dtype` stands for any.
 bool tch_amp_data(const at::Tensor* tensor, int dtype, bool write, void** data, size_t* len) noexcept;
+
+// The state of the random-number generator that libtorch uses by default on the tensor's device.
+char* tch_amp_generator_state(const at::Tensor* on_device, at::Tensor** state) noexcept;
+char* tch_amp_set_generator_state(const at::Tensor* on_device, const at::Tensor* state) noexcept;
 
 // Without it, `o1_lists` has no effect.
 char* tch_amp_register_o1_lists(TchAmpDevice device) noexcept;

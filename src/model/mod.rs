@@ -35,7 +35,9 @@ use crate::{
 /// A `tch::TrainableCModule` works at `O0` and `O1` as any module. Its VarStore holds its parameters
 /// only, `layer.norm.weight` as `layer_norm_weight`, so that batch norm is not recognised: at `O2`
 /// and `O3` set `keep_batchnorm_fp32(false)` and name the parameters of batch norm in
-/// `keep_fp32([…])`. Its running statistics stay in FP32, but a skipped step does not restore them.
+/// `keep_fp32([…])`. Its running statistics stay in FP32, but a skipped step does not restore them,
+/// and a [`Checkpoint`](crate::Checkpoint) does not hold them: save them with the module's own
+/// `save`.
 #[derive(Debug)]
 pub struct AmpModel<L, M> {
     module: M,
@@ -55,6 +57,10 @@ impl<L: OptLevel, M> AmpModel<L, M> {
         region: Option<RegionKind>,
     ) -> Self {
         Self { module, store, properties, region, shared, _level: PhantomData }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The wrapped module. Calls on it get no casts; see [`run`](Self::run).

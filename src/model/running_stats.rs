@@ -52,6 +52,11 @@ impl RunningStats {
         self.lock().before_step[optimizer] = None;
     }
 
+    /// Lets the statistics stand for all optimizers: new ones were loaded.
+    pub(super) fn keep_all(&self) {
+        self.lock().before_step.fill_with(|| None);
+    }
+
     /// Puts the statistics back to what they were before the optimizer's step.
     pub(super) fn restore(&self, optimizer: usize) -> Result<(), TchError> {
         let _no_grad = tch::no_grad_guard();

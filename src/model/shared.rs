@@ -145,6 +145,31 @@ impl Shared {
         }
     }
 
+    /// All variables.
+    pub(crate) fn variables(&self) -> Vec<Variable> {
+        variables::list(&self.store, &self.place.prefix)
+    }
+
+    /// The numbers of the optimizers that train the model, among all that `build` got.
+    pub(crate) fn optimizers(&self) -> Vec<usize> {
+        self.known().optimizers.iter().map(|waiting| waiting.number).collect()
+    }
+
+    /// The paths that stay in FP32 when the model is cast.
+    pub(crate) fn keep_fp32(&self) -> &[String] {
+        &self.keep_fp32
+    }
+
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Lets batch norm's running statistics stand: a step that is skipped later does not go back
+    /// behind them.
+    pub(crate) fn keep_statistics(&self) {
+        self.running_stats.keep_all();
+    }
+
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
@@ -179,6 +204,10 @@ impl Link {
         let mut known = model.known();
         known.optimizers.push(Waiting { number, selection, params: Vec::new() });
         Self { model: Arc::clone(model), optimizer: known.optimizers.len() - 1 }
+    }
+
+    pub(crate) fn model(&self) -> &Arc<Shared> {
+        &self.model
     }
 
     /// The parameters that were added to the model since the last call.

@@ -12,6 +12,8 @@ use crate::{builder::BuildError, config::Properties, libtorch};
 pub struct Variable {
     /// With the model's position in front where `build` got several: `"1.fc.weight"`.
     pub(crate) name: String,
+    /// The further names of a tied weight.
+    pub(crate) aliases: Vec<String>,
     pub(crate) tensor: Tensor,
     /// The param group of a trainable variable; `None` for others, such as a running mean.
     pub(crate) group: Option<usize>,
@@ -87,10 +89,18 @@ pub(super) fn list(store: &Mutex<Variables>, prefix: &str) -> Vec<Variable> {
     let mut buffers: Vec<Variable> = Vec::with_capacity(named.len());
     for (name, tensor) in named {
         let id = libtorch::tensor_id(tensor);
-        if buffers.iter().all(|known| libtorch::tensor_id(&known.tensor) != id) {
-            let batch_norm = batch_norms.contains(name.as_str());
-            let (name, tensor) = (format!("{prefix}{name}"), tensor.shallow_clone());
-            buffers.push(Variable { name, tensor, group: None, batch_norm, keep_fp32: false });
+        let batch_norm = batch_norms.contains(name.as_str());
+        let name = format!("{prefix}{name}");
+        match buffers.iter_mut().find(|known| libtorch::tensor_id(&known.tensor) == id) {
+            Some(known) => known.aliases.push(name),
+            None => buffers.push(Variable {
+                name,
+                aliases: Vec::new(),
+                tensor: tensor.shallow_clone(),
+                group: None,
+                batch_norm,
+                keep_fp32: false,
+            }),
         }
     }
     let mut list = Vec::with_capacity(buffers.len());

@@ -1,5 +1,6 @@
 //! Adam and AdamW.
 
+use serde::{Deserialize, Serialize};
 use tch::{TchError, Tensor};
 
 use super::{
@@ -98,8 +99,32 @@ pub struct AdamSettings {
     pub weight_decay: f64,
 }
 
+/// What a checkpoint saves of the settings.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SavedAdam {
+    lr: f64,
+    betas: [f64; 2],
+    eps: f64,
+    weight_decay: f64,
+}
+
+impl From<AdamSettings> for SavedAdam {
+    fn from(settings: AdamSettings) -> Self {
+        let AdamSettings { lr, beta1, beta2, eps, weight_decay, .. } = settings;
+        Self { lr, betas: [beta1, beta2], eps, weight_decay }
+    }
+}
+
 impl Settings<2> for AdamSettings {
     type Rule = AdamRule;
+    type Saved = SavedAdam;
+    const STATE: [&'static str; 2] = ["exp_avg", "exp_avg_sq"];
+
+    fn with(self, saved: SavedAdam) -> Self {
+        let SavedAdam { lr, betas: [beta1, beta2], eps, weight_decay } = saved;
+        Self { lr, beta1, beta2, eps, weight_decay, ..self }
+    }
 
     fn check(&self) -> Result<(), SettingError> {
         ensure_not_negative(self.name, "lr", self.lr)?;

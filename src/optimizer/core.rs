@@ -17,13 +17,15 @@ pub struct Core {
     pub(crate) models: Vec<Link>,
     pub(crate) scales: Arc<Scales>,
     pub(crate) properties: Properties,
+    /// The optimizer's among all that `build` got.
+    pub(crate) number: usize,
     /// Steps that were applied.
-    pub(super) updates: u64,
+    pub(crate) updates: u64,
 }
 
 impl Core {
     pub(crate) fn new(properties: Properties, scales: Arc<Scales>) -> Self {
-        Self { params: Vec::new(), models: Vec::new(), scales, properties, updates: 0 }
+        Self { params: Vec::new(), models: Vec::new(), scales, properties, number: 0, updates: 0 }
     }
 
     /// Takes up the parameters that were added to the models.
@@ -41,6 +43,14 @@ impl Core {
         }
         let mut touched = self.params.iter_mut().zip(grads).filter(|(_, grad)| grad.is_some());
         touched.try_for_each(|(param, _)| param.ensure_master())
+    }
+
+    /// Gives a parameter its master, where the level has masters.
+    pub(crate) fn ensure_master(&mut self, param: usize) -> Result<(), TchError> {
+        match self.properties.keeps_masters() {
+            true => self.params[param].ensure_master(),
+            false => Ok(()),
+        }
     }
 
     /// What the next step rounds new weights with.

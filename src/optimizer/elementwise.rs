@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Debug};
 
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use tch::{Kind, TchError, Tensor};
 
 use super::{
@@ -12,6 +14,7 @@ use super::{
     selection::Selection,
     settings::HasSettings,
     sgd::{Sgd, SgdSettings},
+    state::{HasState, Prepared, SavedState, StateProblem},
 };
 use crate::{
     builder::{BuildError, Listed},
@@ -22,7 +25,13 @@ use crate::{
 pub(super) trait Settings<const K: usize>: Copy + Debug {
     /// The rule of a parameter's `step`-th update, counted from 1.
     type Rule: Rule<K>;
+    /// What is saved of the settings.
+    type Saved: From<Self> + Serialize + DeserializeOwned;
+    /// What torch calls the state tensors.
+    const STATE: [&'static str; K];
 
+    /// The settings of the same optimizer with saved values.
+    fn with(self, saved: Self::Saved) -> Self;
     fn check(&self) -> Result<(), SettingError>;
     fn lr_mut(&mut self) -> &mut f64;
     fn rule(&self, step: u64) -> Self::Rule;
@@ -111,6 +120,64 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
     fn state_bytes(&self) -> usize {
         self.state.iter().flatten().flat_map(|state| &state.tensors).map(bytes).sum()
     }
+
+    fn saved(&self, params: &[Param]) -> Result<SavedState, serde_json::Error> {
+        let value = |settings: S| serde_json::to_value(S::Saved::from(settings));
+        let groups = self.overrides.iter().map(|(&group, &settings)| Ok((group, value(settings)?)));
+        let updated = params.iter().zip(&self.state);
+        let steps =
+            updated.filter_map(|(p, state)| Some((p.name().to_owned(), state.as_ref()?.steps)));
+        Ok(SavedState {
+            settings: value(self.default)?,
+            groups: groups.collect::<Result<_, serde_json::Error>>()?,
+            steps: steps.collect(),
+        })
+    }
+
+    fn state_of(&self, param: usize) -> Option<&[Tensor]> {
+        Some(&self.state.get(param)?.as_ref()?.tensors)
+    }
+
+    /// The optimizer with a saved state, but for the values of its tensors, which share their memory
+    /// with those here.
+    fn restored(&self, saved: &SavedState, params: &[Param]) -> Result<Self, StateProblem> {
+        let settings = |value: &Value| -> Result<S, StateProblem> {
+            Ok(self.default.with(serde_json::from_value(value.clone())?))
+        };
+        let groups = saved.groups.iter().map(|(&group, value)| Ok((group, settings(value)?)));
+        let mut restored = Self {
+            default: settings(&saved.settings)?,
+            overrides: groups.collect::<Result<_, StateProblem>>()?,
+            only: self.only.clone(),
+            state: Vec::with_capacity(params.len()),
+        };
+        restored.check(params)?;
+        for (index, param) in params.iter().enumerate() {
+            let live = self.state.get(index).and_then(Option::as_ref);
+            let state = match (saved.steps.get(param.name()), live) {
+                (None, _) => None,
+                (Some(&steps), None) => Some(State { steps, ..State::zero(param.full())? }),
+                (Some(&steps), Some(live)) => Some(State {
+                    steps,
+                    tensors: live.tensors.each_ref().map(Tensor::shallow_clone),
+                }),
+            };
+            restored.state.push(state);
+        }
+        Ok(restored)
+    }
+
+    fn prepare<'o>(
+        &'o mut self,
+        saved: &SavedState,
+        params: &[Param],
+    ) -> Result<Prepared<'o>, StateProblem> {
+        let restored = self.restored(saved, params)?;
+        let tensors = |state: &State<K>| state.tensors.iter().map(Tensor::shallow_clone).collect();
+        let states = restored.state.iter().enumerate();
+        let tensors = states.filter_map(|(param, state)| Some((param, tensors(state.as_ref()?))));
+        Ok(Prepared { tensors: tensors.collect(), commit: Box::new(move || *self = restored) })
+    }
 }
 
 impl<const K: usize> State<K> {
@@ -198,6 +265,28 @@ macro_rules! optimizers {
 
             fn state_bytes(&self) -> usize {
                 self.0.state_bytes()
+            }
+        }
+
+        impl HasState for $optimizer {
+            fn state_names(&self) -> &'static [&'static str] {
+                &<$settings as Settings<_>>::STATE
+            }
+
+            fn saved(&self, params: &[Param]) -> Result<SavedState, serde_json::Error> {
+                self.0.saved(params)
+            }
+
+            fn state_of(&self, param: usize) -> Option<&[Tensor]> {
+                self.0.state_of(param)
+            }
+
+            fn prepare<'o>(
+                &'o mut self,
+                saved: &SavedState,
+                params: &[Param],
+            ) -> Result<Prepared<'o>, StateProblem> {
+                self.0.prepare(saved, params)
             }
         }
     )* };

@@ -8,6 +8,7 @@ mod param;
 mod selection;
 mod settings;
 mod sgd;
+mod state;
 mod tch_optimizer;
 
 use std::marker::PhantomData;
@@ -21,6 +22,8 @@ pub use engine::{Optimizer, SettingError};
 pub(crate) use param::Param;
 pub(crate) use selection::Selection;
 pub use settings::HasSettings;
+pub use state::HasState;
+pub(crate) use state::{SavedState, StateProblem};
 
 use crate::{
     config::Properties,

@@ -1,5 +1,6 @@
 //! Stochastic gradient descent.
 
+use serde::{Deserialize, Serialize};
 use tch::{TchError, Tensor};
 
 use super::{
@@ -69,8 +70,33 @@ pub struct SgdSettings {
     pub nesterov: bool,
 }
 
+/// What a checkpoint saves of the settings.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SavedSgd {
+    lr: f64,
+    momentum: f64,
+    dampening: f64,
+    weight_decay: f64,
+    nesterov: bool,
+}
+
+impl From<SgdSettings> for SavedSgd {
+    fn from(settings: SgdSettings) -> Self {
+        let SgdSettings { lr, momentum, dampening, weight_decay, nesterov } = settings;
+        Self { lr, momentum, dampening, weight_decay, nesterov }
+    }
+}
+
 impl Settings<1> for SgdSettings {
     type Rule = SgdRule;
+    type Saved = SavedSgd;
+    const STATE: [&'static str; 1] = ["momentum_buffer"];
+
+    fn with(self, saved: SavedSgd) -> Self {
+        let SavedSgd { lr, momentum, dampening, weight_decay, nesterov } = saved;
+        Self { lr, momentum, dampening, weight_decay, nesterov }
+    }
 
     fn check(&self) -> Result<(), SettingError> {
         let Self { lr, momentum, dampening, weight_decay, nesterov } = *self;

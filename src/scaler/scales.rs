@@ -58,12 +58,25 @@ impl Scales {
         layout: &(impl ScalerLayout + ?Sized),
         partial: bool,
     ) -> Result<(), StateError> {
-        let mut shared = self.lock();
-        let restored = restored(&unused(&shared)?, layout, partial)?;
-        for (shared, scaler) in shared.iter_mut().zip(restored) {
+        let restored = self.restored(layout, partial)?;
+        self.set(restored);
+        Ok(())
+    }
+
+    /// What [`load`](Self::load) would make of the scales.
+    pub(crate) fn restored(
+        &self,
+        layout: &(impl ScalerLayout + ?Sized),
+        partial: bool,
+    ) -> Result<Vec<Scaler>, StateError> {
+        restored(&unused(&self.lock())?, layout, partial)
+    }
+
+    /// Replaces the scales.
+    pub(crate) fn set(&self, scalers: Vec<Scaler>) {
+        for (shared, scaler) in self.lock().iter_mut().zip(scalers) {
             shared.scaler = scaler;
         }
-        Ok(())
     }
 
     /// What the loss is multiplied by.

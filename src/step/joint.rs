@@ -10,6 +10,7 @@ use crate::{
     level::OptLevel,
     loss::{LossCount, LossId},
     optimizer::Optimizer,
+    tuples::for_tuples,
 };
 
 /// Steps of several optimizers that a backward pass feeds: a tuple, array or `Vec` of
@@ -44,7 +45,7 @@ impl<'s, L, N, T: JointSteps<'s, L, N>, const K: usize> JointSteps<'s, L, N> for
 }
 
 macro_rules! tuples {
-    ($(($($steps:ident $n:tt),+);)*) => { $(
+    ($(($($steps:ident $n:tt),+) $count:literal;)*) => { $(
         impl<'s, L, N, $($steps: JointSteps<'s, L, N>),+> JointSteps<'s, L, N> for ($($steps,)+) {
             fn parts(self) -> Vec<Part<'s>> {
                 let mut parts = Vec::new();
@@ -54,16 +55,7 @@ macro_rules! tuples {
         }
     )* };
 }
-tuples! {
-    (A 0);
-    (A 0, B 1);
-    (A 0, B 1, C 2);
-    (A 0, B 1, C 2, D 3);
-    (A 0, B 1, C 2, D 3, E 4);
-    (A 0, B 1, C 2, D 3, E 4, F 5);
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6);
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
-}
+for_tuples!(tuples);
 
 /// Joins steps for a backward pass that feeds all their optimizers: Apex's
 /// `scale_loss(loss, [opt_a, opt_b])`.

@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::libtorch::{Build, Libtorch};
+use crate::python::Peers;
 use crate::run::Cargo;
 use crate::test;
 use crate::workspace::Workspace;
 
 /// The short run of the demo: one level, one epoch, a part of the data.
 const SHORT_DEMO: &str = "run --release --example mnist -- --opt-level O2 --epochs 1 --limit 2000";
+
+/// A benchmark that is too short to measure anything: it shows that it runs.
+const SHORT_BENCHMARK: &str = "bench --bench checkpoint -- --layers 1 --rounds 1";
 
 /// Runs every step, and stops at the first that fails.
 ///
@@ -34,7 +38,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let libtorch = step("libtorch", || Libtorch::ensure(workspace, Build::Cpu))?;
     step("examples", || cargo("build --release --examples").with(&libtorch).run())?;
     step("short demo", || cargo(SHORT_DEMO).with(&libtorch).run())?;
-    let summary = step("tests", || test::library(workspace, &libtorch).run_tests())?;
+    step("resume", || cargo("run --release --example resume").with(&libtorch).run())?;
+    step("short benchmark", || cargo(SHORT_BENCHMARK).with(&libtorch).run())?;
+    let peers = step("Python packages", || Peers::ensure(workspace))?;
+    let tests = || test::library(workspace, &libtorch, peers.as_ref()).run_tests();
+    let summary = step("tests", tests)?;
 
     eprintln!("==> every step passed ({})", seconds(start.elapsed()));
     if let Some(summary) = summary {

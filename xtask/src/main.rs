@@ -3,9 +3,11 @@
 //! Those that link libtorch first make sure of it (see [`libtorch`]), so that a fresh machine needs nothing but Rust, a
 //! C++ compiler and Python's pip.
 
+mod bench;
 mod ci;
 mod demo;
 mod libtorch;
+mod python;
 mod run;
 mod test;
 mod workspace;
@@ -43,7 +45,9 @@ enum Command {
     Demo(DemoArgs),
     /// Runs every test: ui-tests, unit, integration and doc tests
     Test(BuildArgs),
-    /// Runs what continuous integration runs: format, lints, docs, tests, examples and a short demo
+    /// Measures checkpoints against tch's own files: bytes a second, and memory
+    Bench(BenchArgs),
+    /// Runs what continuous integration runs: format, lints, docs, tests, examples and short runs of demo and benchmark
     Ci,
     /// Makes sure of libtorch and prints its folder
     Libtorch(BuildArgs),
@@ -66,6 +70,14 @@ impl BuildArgs {
     fn build(&self) -> Build {
         if self.cuda { Build::Cuda } else { Build::Cpu }
     }
+}
+
+/// The options of the benchmark.
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// Arguments for the benchmark, such as --folder or --help after --
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    rest: Vec<String>,
 }
 
 /// The options of the demo.
@@ -106,6 +118,11 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Test(args) => {
             let libtorch = Libtorch::ensure(&workspace, args.build())?;
             test::run(&workspace, &libtorch)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Bench(args) => {
+            let libtorch = Libtorch::ensure(&workspace, Build::Cpu)?;
+            bench::run(&workspace, &libtorch, &args.rest)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Ci => {

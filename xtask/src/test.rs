@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::libtorch::Libtorch;
+use crate::python::Peers;
 use crate::run::Cargo;
 use crate::workspace::Workspace;
 
@@ -10,7 +11,8 @@ use crate::workspace::Workspace;
 pub(crate) fn run(workspace: &Workspace, libtorch: &Libtorch) -> Result<()> {
     ui(workspace).run()?;
     tool(workspace).run()?;
-    library(workspace, libtorch).run()
+    let peers = Peers::if_possible(workspace);
+    library(workspace, libtorch, peers.as_ref()).run()
 }
 
 /// Returns the ui-tests: what the compiler says to wrong programs. They need no libtorch.
@@ -27,6 +29,10 @@ pub(crate) fn tool(workspace: &Workspace) -> Cargo {
 }
 
 /// Returns the library's unit, integration and doc tests, optimised like the demo, so that torch-sys is compiled once.
-pub(crate) fn library(workspace: &Workspace, libtorch: &Libtorch) -> Cargo {
-    Cargo::new(workspace, "test --release --no-fail-fast").with(libtorch)
+pub(crate) fn library(workspace: &Workspace, libtorch: &Libtorch, peers: Option<&Peers>) -> Cargo {
+    let cargo = Cargo::new(workspace, "test --release --no-fail-fast").with(libtorch);
+    match peers {
+        Some(peers) => peers.for_tests(cargo),
+        None => cargo,
+    }
 }

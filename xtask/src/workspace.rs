@@ -48,6 +48,11 @@ impl Workspace {
         self.target.join("demo")
     }
 
+    /// Returns the folder of the Python packages that tests use.
+    pub(crate) fn python_packages(&self) -> PathBuf {
+        self.target.join("python")
+    }
+
     /// Returns the file that tells plain cargo commands where libtorch is.
     pub(crate) fn libtorch_toml(&self) -> PathBuf {
         self.root.join(".cargo").join("libtorch.toml")

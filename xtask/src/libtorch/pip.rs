@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::BY_HAND;
 use super::wheels::Wheel;
+use crate::python;
 
 /// How many of pip's last lines an error repeats.
 const LAST_LINES: usize = 3;
@@ -24,23 +25,12 @@ pub(super) struct Pip {
 impl Pip {
     /// Finds a Python that has pip.
     pub(super) fn find() -> Result<Self> {
-        let mut without_pip = Vec::new();
-        for python in ["python3", "python"] {
-            match Command::new(python).args(["-m", "pip", "--version"]).output() {
-                Ok(output) if output.status.success() => return Ok(Self { python }),
-                Ok(_) => without_pip.push(python),
-                Err(_) => {}
-            }
+        match python::find() {
+            Ok(python) => Ok(Self { python }),
+            Err(reason) => bail!(
+                "libtorch is fetched with Python's pip, but {reason} and run the command again.\n{BY_HAND}"
+            ),
         }
-        let reason = match without_pip.first() {
-            Some(python) => {
-                format!("`{python} -m pip` does not run. Install pip (on Debian: python3-pip)")
-            }
-            None => "there is no `python3` on the PATH. Install Python 3 and pip".to_owned(),
-        };
-        bail!(
-            "libtorch is fetched with Python's pip, but {reason} and run the command again.\n{BY_HAND}"
-        )
     }
 
     /// Downloads one wheel into a folder; pip's own files go to `temporary`.

@@ -205,11 +205,12 @@ fn layers_that_were_added_are_part_of_the_checkpoint() {
     }
     let folder = tempdir().unwrap();
     let path = folder.path().join("run.safetensors");
-    let build = || {
+    let net = || {
         let store = VarStore::new(Device::Cpu);
         let first = store.root().ones("first", &[2]);
-        Amp::<O2<bf16>>::builder().build((store, Sum(vec![first])), AdamW::new(0.25)).unwrap()
+        (store, Sum(vec![first]))
     };
+    let build = || Amp::<O2<bf16>>::builder().build(net(), AdamW::new(0.25)).unwrap();
     let add = |model: &mut AmpModel<O2<bf16>, Sum>| {
         model.add_layers(|sum, path| sum.0.push(path.ones("late", &[2]))).unwrap();
     };
@@ -231,6 +232,10 @@ fn layers_that_were_added_are_part_of_the_checkpoint() {
     }
     add(&mut resumed.0);
     Checkpoint::new(&resumed.0, &mut resumed.1).load::<()>(&path).unwrap();
+    let mut inference = Amp::<O2<bf16>>::builder().build_model(net()).unwrap();
+    add(&mut inference);
+    Checkpoint::new(&inference, ()).load_weights(&path).unwrap();
+    assert_eq!(snapshot(inference.variables()), snapshot(straight.0.variables()));
     for run in [&mut straight, &mut resumed] {
         train(run);
     }

@@ -225,26 +225,48 @@ fn a_file_of_another_kind_is_refused() {
     );
 }
 
-/// What a later version of the crate writes.
-#[test]
-fn a_file_of_another_version_is_refused_by_its_version() {
-    let (folder, bytes, mut run) = written();
-    let path = folder.path().join("later.safetensors");
-    let data = header_end(&bytes);
-    let header = String::from_utf8(bytes[8..data].to_vec()).unwrap();
-    let later = header.replacen(r#"{\"version\":1,"#, r#"{\"version\":2,\"new\":true,"#, 1);
-    assert_ne!(later, header);
-    let later = later.trim_end().to_owned();
+/// A whole file with something else in its header.
+fn with_header(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let data = header_end(bytes);
+    let header = std::str::from_utf8(&bytes[8..data]).unwrap();
+    assert!(header.contains(from), "{header}");
+    let header = header.replacen(from, to, 1);
     // The header's own checksum is the first, and the last is that of the others.
-    let mut file = (later.len() as u64).to_le_bytes().to_vec();
-    file.extend(later.as_bytes());
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
     let header_sum = crc32fast::hash(&file);
     file.extend(&bytes[data..]);
     let sums = range(&file, "tch-amp/checksums");
     file[sums.start..sums.start + 4].copy_from_slice(&header_sum.to_le_bytes());
     let own = crc32fast::hash(&file[sums.start..sums.end - 4]);
     file[sums.end - 4..].copy_from_slice(&own.to_le_bytes());
-    fs::write(&path, &file).unwrap();
+    file
+}
+
+/// What a later version of the crate writes.
+#[test]
+fn a_file_of_another_version_is_refused_by_its_version() {
+    let (folder, bytes, mut run) = written();
+    let path = folder.path().join("later.safetensors");
+    let later = with_header(&bytes, r#"{\"version\":1,"#, r#"{\"version\":2,\"new\":true,"#);
+    fs::write(&path, later).unwrap();
     let error = run.load(&path).unwrap_err();
     assert!(matches!(error, LoadError::Version { version: 2, .. }), "{error}");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let (folder, bytes, mut run) = written();
+    let path = folder.path().join("edited.safetensors");
+    let before = run.state();
+    for (to, expected) in [
+        (r#"\"lr\":-0.01"#, "Adam: `lr` is -0.01: it must be finite and not negative"),
+        (r#"\"rate\":0.01"#, "unknown field `rate`"),
+    ] {
+        fs::write(&path, with_header(&bytes, r#"\"lr\":0.01"#, to)).unwrap();
+        let error = run.load(&path).unwrap_err();
+        assert!(matches!(error, LoadError::Setting { optimizer: 0, .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert!(run.state() == before);
 }

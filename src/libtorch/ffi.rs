@@ -1,4 +1,4 @@
-//! The functions of `shim.h`.
+//! The functions of `shim.h`, and one of libtorch's own.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -33,6 +33,20 @@ pub(super) struct Autocast {
     pub(super) dtype: c_int,
     pub(super) enabled: bool,
     pub(super) o1_lists: bool,
+}
+
+/// What [`torch_parallel_for`] calls with a part of the range and the context.
+pub(super) type ParallelFunc = extern "C" fn(i64, i64, *mut c_void);
+
+// libtorch's stable C ABI (`torch/csrc/stable/c/shim.h`).
+unsafe extern "C" {
+    pub(super) fn torch_parallel_for(
+        begin: i64,
+        end: i64,
+        grain_size: i64,
+        func: ParallelFunc,
+        context: *mut c_void,
+    ) -> i32;
 }
 
 unsafe extern "C" {

@@ -9,6 +9,7 @@ mod data;
 mod ffi;
 mod generator;
 mod tensor;
+mod threads;
 
 pub(crate) use autocast::{
     AutocastState, autocast, cast_cache, nest_autocast, register_o1_lists, set_autocast,
@@ -18,3 +19,4 @@ pub(crate) use data::{bytes, bytes_mut, slice, slice_mut};
 pub(crate) use ffi::AutocastDevice;
 pub(crate) use generator::{generator_state, set_generator_state};
 pub(crate) use tensor::{TensorId, backward, grad_enabled, set_grad, take_grad, tensor_id};
+pub(crate) use threads::for_each;

@@ -15,6 +15,7 @@ mod tests;
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use cpu::InstructionSet;
 pub(crate) use noise::Noise;
 pub(crate) use rule::Rule;
 
@@ -84,7 +85,11 @@ fn one_by_one(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> 
 
 /// Makes `grad * factor` as a new FP32 tensor.
 pub(crate) fn scale(grad: &Tensor, factor: f32) -> Result<Tensor, TchError> {
-    tensor_ops::scale(grad, factor)
+    let same = factor == 1.0 && grad.f_kind()? == Kind::Float;
+    match grad.device() {
+        Device::Cpu if !same => cpu::scale(grad, factor),
+        _ => tensor_ops::scale(grad, factor),
+    }
 }
 
 /// Adds `grad * factor` to the FP32 tensors `sums`, entry by entry, and checks the sums.
@@ -97,6 +102,9 @@ pub(crate) fn accumulate(
     factor: f32,
 ) -> Result<Check, TchError> {
     let _no_grad = tch::no_grad_guard();
+    if grads.iter().flatten().all(|grad| grad.device() == Device::Cpu) {
+        return cpu::accumulate(sums, grads, factor);
+    }
     let mut touched = Vec::with_capacity(sums.len());
     for (sum, grad) in sums.iter_mut().zip(grads) {
         let Some(grad) = grad else {
@@ -119,10 +127,14 @@ pub(crate) fn update<R: Rule<K>, const K: usize>(
     updates: &mut [Update<'_, R, K>],
 ) -> Result<(), TchError> {
     let _no_grad = tch::no_grad_guard();
+    let on_cpu = |update: &Update<'_, R, K>| update.weight.device() == Device::Cpu;
+    if updates.iter().all(on_cpu) {
+        return cpu::update(updates, InstructionSet::chosen());
+    }
     for update in updates {
-        match update.weight.device() {
-            Device::Cpu => cpu::update(update)?,
-            _ => tensor_ops::update(update)?,
+        match on_cpu(update) {
+            true => cpu::update(std::slice::from_mut(update), InstructionSet::chosen())?,
+            false => tensor_ops::update(update)?,
         }
     }
     Ok(())

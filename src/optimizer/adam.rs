@@ -177,6 +177,7 @@ pub(super) struct AdamRule {
 }
 
 impl Rule<2> for AdamRule {
+    #[inline(always)]
     fn element(&self, grad: f32, weight: f32, [m, v]: [f32; 2]) -> (f32, [f32; 2]) {
         let g = grad + self.l2 * weight;
         let m = self.beta1 * m + self.fresh1 * g;

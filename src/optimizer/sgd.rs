@@ -137,6 +137,7 @@ pub(super) struct SgdRule {
 }
 
 impl Rule<1> for SgdRule {
+    #[inline(always)]
     fn element(&self, grad: f32, weight: f32, [buffer]: [f32; 1]) -> (f32, [f32; 1]) {
         let g = grad + self.weight_decay * weight;
         if self.momentum == 0.0 {

@@ -1,0 +1,120 @@
+//! Sums of squares.
+
+use tch::{TchError, Tensor};
+
+use super::{
+    BLOCK, CHUNK, InstructionSet, blocks, for_each,
+    simd::Loop,
+    values::{Dense, Values},
+};
+use crate::multi_tensor::{Check, NonFinite};
+
+/// Sums kept side by side: so many additions are under way at a time.
+const LANES: usize = 32;
+
+/// See [`check`](crate::multi_tensor::check).
+pub(in crate::multi_tensor) fn check(
+    grads: &[Option<Tensor>],
+    factor: f32,
+) -> Result<Check, TchError> {
+    let squares = squared_norms(grads, factor, InstructionSet::chosen())?;
+    Ok(Check::of(squares))
+}
+
+/// The sums of the squares of `grad * factor`, by tensor.
+///
+/// Squares are summed in FP64: those of FP32 values are exact there and cannot overflow.
+pub(in crate::multi_tensor) fn squared_norms(
+    grads: &[Option<Tensor>],
+    factor: f32,
+    set: InstructionSet,
+) -> Result<Vec<f64>, TchError> {
+    let dense = grads.iter().map(|grad| grad.as_ref().map(Dense::of).transpose());
+    let dense = dense.collect::<Result<Vec<_>, _>>()?;
+    let mut chunks = Vec::with_capacity(grads.len());
+    let mut elements = 0;
+    for (tensor, grad) in dense.iter().enumerate() {
+        let Some(grad) = grad else { continue };
+        let mut left = grad.values()?;
+        elements += left.len();
+        while let Some(values) = left.take(CHUNK.min(left.len())).filter(|part| part.len() > 0) {
+            chunks.push(Squares { tensor, values, factor, sum: 0.0 });
+        }
+    }
+    for_each(&mut chunks, elements, |chunk| set.run(chunk));
+    let mut squares = vec![0.0; grads.len()];
+    for chunk in &chunks {
+        squares[chunk.tensor] += chunk.sum;
+    }
+    Ok(squares)
+}
+
+/// A chunk whose squares are summed.
+struct Squares<'a> {
+    tensor: usize,
+    values: Values<'a>,
+    factor: f32,
+    sum: f64,
+}
+
+impl Loop for &mut Squares<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let mut lanes = Lanes::default();
+        let mut block = [0.0; BLOCK];
+        for range in blocks(self.values.len()) {
+            let block = &mut block[..range.len()];
+            self.values.load(range.start, block);
+            lanes.add(block, self.factor);
+        }
+        self.sum = lanes.sum();
+    }
+}
+
+/// Sums of squares, element `i` in lane `i % 32`.
+#[derive(Debug)]
+pub(super) struct Lanes([f64; LANES]);
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self([0.0; LANES])
+    }
+}
+
+impl Lanes {
+    /// Adds the squares of `values * factor`, which begin at a multiple of 32.
+    #[inline(always)]
+    pub(super) fn add(&mut self, values: &[f32], factor: f32) {
+        let (groups, rest) = values.as_chunks::<LANES>();
+        for group in groups {
+            for (lane, value) in self.0.iter_mut().zip(group) {
+                *lane += square(value * factor);
+            }
+        }
+        for (lane, value) in self.0.iter_mut().zip(rest) {
+            *lane += square(value * factor);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+}
+
+#[inline(always)]
+fn square(value: f32) -> f64 {
+    f64::from(value) * f64::from(value)
+}
+
+impl Check {
+    /// What the squared norms of the tensors tell.
+    pub(super) fn of(squares: Vec<f64>) -> Self {
+        let spoilt = squares.iter().position(|squares| !squares.is_finite());
+        let non_finite = spoilt.map(|index| match squares[index].is_nan() {
+            true => (index, NonFinite::NaN),
+            false => (index, NonFinite::Inf),
+        });
+        Self { squared_norm: squares.iter().sum(), non_finite }
+    }
+}

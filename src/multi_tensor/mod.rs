@@ -56,6 +56,20 @@ pub(crate) struct Update<'a, R, const K: usize> {
     pub(crate) state: &'a mut [Tensor; K],
 }
 
+impl<R: Copy, const K: usize> Update<'_, R, K> {
+    fn reborrow(&mut self) -> Update<'_, R, K> {
+        Update {
+            rule: self.rule,
+            grad: self.grad,
+            factor: self.factor,
+            weight: self.weight,
+            noise: self.noise,
+            copy: self.copy.as_deref_mut(),
+            state: self.state,
+        }
+    }
+}
+
 /// Looks for elements of `grad * factor` that are not finite, and sums their squares.
 ///
 /// # Syncs

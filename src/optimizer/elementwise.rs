@@ -86,9 +86,12 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         let Self { default, overrides, state, .. } = self;
         state.resize_with(params.len(), || None);
         let mut updates = Vec::with_capacity(params.len());
+        // Parameters of one group have mostly been updated equally often.
+        let mut last: Option<(usize, u64, S::Rule)> = None;
         for ((param, grad), state) in params.iter_mut().zip(grads).zip(state) {
             let Some(grad) = grad else { continue };
-            let settings = overrides.get(&param.group()).unwrap_or(default);
+            let param_group = param.group();
+            let settings = overrides.get(&param_group).unwrap_or(default);
             let state = match state {
                 Some(state) => state,
                 None => state.insert(State::zero(param.full())?),
@@ -96,7 +99,11 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
             state.steps += 1;
             let noise = noise.map(|noise| noise.of(param.name()));
             let (weight, copy) = param.full_and_copy();
-            let rule = settings.rule(state.steps);
+            let rule = match last {
+                Some((group, steps, rule)) if (group, steps) == (param_group, state.steps) => rule,
+                _ => settings.rule(state.steps),
+            };
+            last = Some((param_group, state.steps, rule));
             let state = &mut state.tensors;
             updates.push(Update { rule, grad, factor, weight, noise, copy, state });
         }

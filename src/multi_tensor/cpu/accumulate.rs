@@ -5,7 +5,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::{
     BLOCK, CHUNK, InstructionSet, blocks, for_each,
     norm::Lanes,
-    simd::Loop,
+    simd::{Instructions, Loop},
     values::{Dense, Values, unlike},
 };
 use crate::{libtorch::slice_mut, multi_tensor::Check};
@@ -89,12 +89,12 @@ struct Addition<'a> {
 
 impl Loop for &mut Addition<'_> {
     #[inline(always)]
-    fn run(self) {
+    fn run<I: Instructions>(self) {
         let mut lanes = Lanes::default();
         let mut block = [0.0; BLOCK];
         for range in blocks(self.sum.len()) {
             let block = &mut block[..range.len()];
-            self.grad.load(range.start, block);
+            self.grad.load::<I>(range.start, block);
             let sum = &mut self.sum[range];
             if self.first {
                 for (sum, grad) in sum.iter_mut().zip(block) {

@@ -4,13 +4,13 @@ use tch::{TchError, Tensor};
 
 use super::{
     BLOCK, CHUNK, InstructionSet, blocks, for_each,
-    simd::Loop,
+    simd::{Instructions, Loop},
     values::{Dense, Values},
 };
 use crate::multi_tensor::{Check, NonFinite};
 
 /// Sums kept side by side: so many additions are under way at a time.
-const LANES: usize = 32;
+const LANES: usize = 16;
 
 /// See [`check`](crate::multi_tensor::check).
 pub(in crate::multi_tensor) fn check(
@@ -59,19 +59,19 @@ struct Squares<'a> {
 
 impl Loop for &mut Squares<'_> {
     #[inline(always)]
-    fn run(self) {
+    fn run<I: Instructions>(self) {
         let mut lanes = Lanes::default();
         let mut block = [0.0; BLOCK];
         for range in blocks(self.values.len()) {
             let block = &mut block[..range.len()];
-            self.values.load(range.start, block);
+            self.values.load::<I>(range.start, block);
             lanes.add(block, self.factor);
         }
         self.sum = lanes.sum();
     }
 }
 
-/// Sums of squares, element `i` in lane `i % 32`.
+/// Sums of squares, element `i` in lane `i % 16`.
 #[derive(Debug)]
 pub(super) struct Lanes([f64; LANES]);
 
@@ -82,18 +82,21 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// Adds the squares of `values * factor`, which begin at a multiple of 32.
+    /// Adds the squares of `values * factor`, which begin at a multiple of 16.
     #[inline(always)]
     pub(super) fn add(&mut self, values: &[f32], factor: f32) {
+        // In registers, not in memory.
+        let mut lanes = self.0;
         let (groups, rest) = values.as_chunks::<LANES>();
         for group in groups {
-            for (lane, value) in self.0.iter_mut().zip(group) {
+            for (lane, value) in lanes.iter_mut().zip(group) {
                 *lane += square(value * factor);
             }
         }
-        for (lane, value) in self.0.iter_mut().zip(rest) {
+        for (lane, value) in lanes.iter_mut().zip(rest) {
             *lane += square(value * factor);
         }
+        self.0 = lanes;
     }
 
     #[inline(always)]

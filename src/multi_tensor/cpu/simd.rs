@@ -6,6 +6,8 @@
 
 use std::sync::OnceLock;
 
+use half::{f16, slice::HalfFloatSliceExt};
+
 /// The variable that names an instruction set, in lower case, to use at most.
 const VARIABLE: &str = "TCH_AMP_CPU";
 
@@ -26,7 +28,29 @@ enum Kind {
 /// A loop that is compiled for each instruction set: `run`, and what it calls, must be
 /// `#[inline(always)]`.
 pub(super) trait Loop {
-    fn run(self);
+    fn run<I: Instructions>(self);
+}
+
+/// What no plain code becomes: conversions of `f16`, the same in every bit.
+pub(super) trait Instructions {
+    /// Both slices have the same length.
+    fn from_f16(from: &[f16], into: &mut [f32]);
+    /// Rounds to nearest, ties to even. Both slices have the same length.
+    fn to_f16(from: &[f32], into: &mut [f16]);
+}
+
+struct Baseline;
+
+impl Instructions for Baseline {
+    #[inline(always)]
+    fn from_f16(from: &[f16], into: &mut [f32]) {
+        from.convert_to_f32_slice(into);
+    }
+
+    #[inline(always)]
+    fn to_f16(from: &[f32], into: &mut [f16]) {
+        into.convert_from_f32_slice(from);
+    }
 }
 
 impl InstructionSet {
@@ -56,7 +80,7 @@ impl InstructionSet {
         let mut all = vec![Self(Kind::Baseline)];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2") {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
                 all.push(Self(Kind::Avx2));
             }
             if is_x86_feature_detected!("avx512f")
@@ -82,25 +106,69 @@ impl InstructionSet {
 
     pub(super) fn run(self, work: impl Loop) {
         match self.0 {
-            Kind::Baseline => work.run(),
+            Kind::Baseline => work.run::<Baseline>(),
             // SAFETY: `all` has made sure of the instructions.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { avx2(work) },
+            Kind::Avx2 => unsafe { x86::avx2(work) },
             // SAFETY: `all` has made sure of the instructions.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { avx512(work) },
+            Kind::Avx512 => unsafe { x86::avx512(work) },
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn avx2(work: impl Loop) {
-    work.run();
-}
+mod x86 {
+    use std::arch::x86_64::{
+        __m128i, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps,
+        _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_storeu_ps,
+    };
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn avx512(work: impl Loop) {
-    work.run();
+    use half::f16;
+
+    use super::{Baseline, Instructions, Loop};
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn avx2(work: impl Loop) {
+        work.run::<F16c>();
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")]
+    pub(super) fn avx512(work: impl Loop) {
+        work.run::<F16c>();
+    }
+
+    /// Instructions of AVX2, which AVX-512 has too. Only `avx2` and `avx512` use it.
+    struct F16c;
+
+    impl Instructions for F16c {
+        #[inline(always)]
+        fn from_f16(from: &[f16], into: &mut [f32]) {
+            let ((groups, rest), (into, rest_into)) = (from.as_chunks(), into.as_chunks_mut());
+            for (group, into) in groups.iter().zip(into) {
+                let (group, into): (&[f16; 8], &mut [f32; 8]) = (group, into);
+                // SAFETY: the CPU has F16C (see `F16c`), and both arrays have 8 elements.
+                unsafe {
+                    let group = _mm_loadu_si128(group.as_ptr().cast::<__m128i>());
+                    _mm256_storeu_ps(into.as_mut_ptr(), _mm256_cvtph_ps(group));
+                }
+            }
+            Baseline::from_f16(rest, rest_into);
+        }
+
+        #[inline(always)]
+        fn to_f16(from: &[f32], into: &mut [f16]) {
+            let ((groups, rest), (into, rest_into)) = (from.as_chunks(), into.as_chunks_mut());
+            for (group, into) in groups.iter().zip(into) {
+                let (group, into): (&[f32; 8], &mut [f16; 8]) = (group, into);
+                // SAFETY: the CPU has F16C (see `F16c`), and both arrays have 8 elements.
+                unsafe {
+                    let group = _mm256_loadu_ps(group.as_ptr());
+                    let group = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(group);
+                    _mm_storeu_si128(into.as_mut_ptr().cast::<__m128i>(), group);
+                }
+            }
+            Baseline::to_f16(rest, rest_into);
+        }
+    }
 }

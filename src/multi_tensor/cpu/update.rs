@@ -5,7 +5,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::{
     BLOCK, CHUNK, InstructionSet, blocks, for_each,
-    simd::Loop,
+    simd::{Instructions, Loop},
     values::{Dense, Values, ValuesMut, unlike},
 };
 use crate::{
@@ -19,58 +19,64 @@ pub(in crate::multi_tensor) fn update<R: Rule<K>, const K: usize>(
     updates: &mut [Update<'_, R, K>],
     set: InstructionSet,
 ) -> Result<(), TchError> {
-    let stands_in = |tensor: &Tensor| match Values::of(tensor) {
-        Ok(_) => Ok(None),
-        Err(_) => Dense::copy(tensor).map(Some),
-    };
-    let mut prepared = Vec::with_capacity(updates.len());
-    for update in &*updates {
-        let copy = update.copy.as_ref().map(|copy| stands_in(copy)).transpose()?.flatten();
-        let (grad, weight) = (Dense::of(update.grad)?, stands_in(update.weight)?);
-        prepared.push(Prepared { grad, weight, copy });
-    }
     let mut chunks = Vec::with_capacity(updates.len());
-    let mut elements = 0;
-    for (update, Prepared { grad, weight, copy }) in updates.iter_mut().zip(&mut prepared) {
-        let mut left = Chunk {
-            rule: update.rule,
-            factor: update.factor,
-            grad: grad.values()?,
-            weight: ValuesMut::of(weight.as_mut().unwrap_or(update.weight))?,
-            state: update.state.each_mut().map(|state| slice_mut::<f32>(state).unwrap_or_default()),
-            copy: match &mut update.copy {
-                Some(own) => Some(ValuesMut::of(copy.as_mut().unwrap_or(own))?),
-                None => None,
-            },
-            noise: update.noise.map(|noise| (noise, 0)),
-        };
-        if !left.fits() {
-            return Err(unlike());
+    let mut indirect = Vec::new();
+    for update in updates {
+        match StandIns::of(update)? {
+            None => Chunk::whole(update.reborrow())?.cut(&mut chunks),
+            Some(stand_ins) => indirect.push((update, stand_ins)),
         }
-        elements += left.grad.len();
-        while left.grad.len() > CHUNK {
-            chunks.push(left.take(CHUNK).ok_or_else(unlike)?);
-        }
-        chunks.push(left);
     }
+    for (update, stand_ins) in &mut indirect {
+        Chunk::whole(stand_ins.put_into(update.reborrow()))?.cut(&mut chunks);
+    }
+    let elements = chunks.iter().map(|chunk| chunk.grad.len()).sum();
     for_each(&mut chunks, elements, |chunk| set.run(chunk));
     drop(chunks);
-    for (update, Prepared { weight, copy, .. }) in updates.iter_mut().zip(prepared) {
-        if let Some(new) = weight {
-            update.weight.f_copy_(&new)?;
-        }
-        if let (Some(copy), Some(new)) = (&mut update.copy, copy) {
-            copy.f_copy_(&new)?;
-        }
-    }
-    Ok(())
+    indirect.into_iter().try_for_each(|(update, stand_ins)| stand_ins.write_back(update))
 }
 
 /// Dense tensors in place of those of an update that are not.
-struct Prepared<'a> {
-    grad: Dense<'a>,
+struct StandIns {
+    grad: Option<Tensor>,
     weight: Option<Tensor>,
     copy: Option<Tensor>,
+}
+
+impl StandIns {
+    /// `None` if all are dense.
+    fn of<R, const K: usize>(update: &Update<'_, R, K>) -> Result<Option<Self>, TchError> {
+        let copy = update.copy.as_ref().map(|copy| stand_in(copy)).transpose()?.flatten();
+        let (grad, weight) = (stand_in(update.grad)?, stand_in(update.weight)?);
+        let any = grad.is_some() || weight.is_some() || copy.is_some();
+        Ok(any.then_some(Self { grad, weight, copy }))
+    }
+
+    fn put_into<'a, R, const K: usize>(&'a mut self, update: Update<'a, R, K>) -> Update<'a, R, K> {
+        Update {
+            grad: self.grad.as_ref().unwrap_or(update.grad),
+            weight: self.weight.as_mut().unwrap_or(update.weight),
+            copy: update.copy.map(|own| self.copy.as_mut().unwrap_or(own)),
+            ..update
+        }
+    }
+
+    fn write_back<R, const K: usize>(self, update: &mut Update<'_, R, K>) -> Result<(), TchError> {
+        if let Some(new) = self.weight {
+            update.weight.f_copy_(&new)?;
+        }
+        match (&mut update.copy, self.copy) {
+            (Some(copy), Some(new)) => copy.f_copy_(&new),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn stand_in(tensor: &Tensor) -> Result<Option<Tensor>, TchError> {
+    match Values::of(tensor) {
+        Ok(_) => Ok(None),
+        Err(_) => Dense::copy(tensor).map(Some),
+    }
 }
 
 /// A part of a tensor that is updated.
@@ -86,13 +92,34 @@ struct Chunk<'a, R, const K: usize> {
     noise: Option<(Noise, u32)>,
 }
 
-impl<R: Rule<K>, const K: usize> Chunk<'_, R, K> {
-    /// Whether all parts have the same number of elements.
-    fn fits(&self) -> bool {
-        let len = self.grad.len();
-        self.weight.len() == len
-            && self.state.iter().all(|state| state.len() == len)
-            && self.copy.as_ref().is_none_or(|copy| copy.len() == len)
+impl<'a, R: Rule<K>, const K: usize> Chunk<'a, R, K> {
+    /// All of a tensor.
+    fn whole(update: Update<'a, R, K>) -> Result<Self, TchError> {
+        let Update { rule, grad, factor, weight, noise, copy, state } = update;
+        let grad = Values::of(grad)?;
+        let weight = ValuesMut::of(weight)?;
+        let copy = copy.map(ValuesMut::of).transpose()?;
+        let state = state.each_mut().map(|state| slice_mut::<f32>(state).unwrap_or_default());
+        let len = grad.len();
+        let fits = weight.len() == len
+            && state.iter().all(|state| state.len() == len)
+            && copy.as_ref().is_none_or(|copy| copy.len() == len);
+        match fits {
+            true => {
+                Ok(Self { rule, factor, grad, weight, state, copy, noise: noise.map(|n| (n, 0)) })
+            }
+            false => Err(unlike()),
+        }
+    }
+
+    /// Adds its parts to `chunks`.
+    fn cut(mut self, chunks: &mut Vec<Self>) {
+        while self.grad.len() > CHUNK
+            && let Some(first) = self.take(CHUNK)
+        {
+            chunks.push(first);
+        }
+        chunks.push(self);
     }
 
     /// Takes the first `len` elements away, a multiple of a block of random bits.
@@ -116,12 +143,12 @@ impl<R: Rule<K>, const K: usize> Chunk<'_, R, K> {
 
 impl<R: Rule<K>, const K: usize> Loop for &mut Chunk<'_, R, K> {
     #[inline(always)]
-    fn run(self) {
+    fn run<I: Instructions>(self) {
         let Chunk { rule, factor, grad, weight, state, copy, noise } = self;
         let (mut grads, mut weights) = ([0.0; BLOCK], [0.0; BLOCK]);
         for range in blocks(grad.len()) {
             let grads = &mut grads[..range.len()];
-            grad.load(range.start, grads);
+            grad.load::<I>(range.start, grads);
             let state = state.each_mut().map(|state| &mut state[range.clone()]);
             let new = match &mut *weight {
                 ValuesMut::F32(weight) => {
@@ -131,20 +158,20 @@ impl<R: Rule<K>, const K: usize> Loop for &mut Chunk<'_, R, K> {
                 }
                 low => {
                     let weights = &mut weights[..range.len()];
-                    low.as_ref().load(range.start, weights);
+                    low.as_ref().load::<I>(range.start, weights);
                     apply(*rule, grads, *factor, weights, state);
                     match (low, *noise) {
                         (ValuesMut::Bf16(low), Some((noise, first))) => {
                             let first = first + (range.start / noise::BLOCK) as u32;
                             round_block(weights, &mut low[range.clone()], noise, first);
                         }
-                        (low, _) => low.store(range.start, weights),
+                        (low, _) => low.store::<I>(range.start, weights),
                     }
                     weights
                 }
             };
             if let Some(copy) = copy {
-                copy.store(range.start, new);
+                copy.store::<I>(range.start, new);
             }
         }
     }

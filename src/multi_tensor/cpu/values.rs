@@ -1,8 +1,9 @@
 //! The elements of tensors in the CPU's memory, whatever type they are stored in.
 
-use half::{bf16, f16, slice::HalfFloatSliceExt};
+use half::{bf16, f16};
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::simd::Instructions;
 use crate::libtorch::{slice, slice_mut};
 
 /// Elements that are read.
@@ -52,11 +53,11 @@ impl<'a> Values<'a> {
 
     /// Reads the elements from `start` on.
     #[inline(always)]
-    pub(super) fn load(self, start: usize, into: &mut [f32]) {
+    pub(super) fn load<I: Instructions>(self, start: usize, into: &mut [f32]) {
         let range = start..start + into.len();
         match self {
             Self::F32(values) => into.copy_from_slice(&values[range]),
-            Self::F16(values) => values[range].convert_to_f32_slice(into),
+            Self::F16(values) => I::from_f16(&values[range], into),
             Self::Bf16(values) => from_bf16(&values[range], into),
         }
     }
@@ -97,11 +98,11 @@ impl<'a> ValuesMut<'a> {
 
     /// Writes the elements from `start` on, rounded to nearest, ties to even.
     #[inline(always)]
-    pub(super) fn store(&mut self, start: usize, from: &[f32]) {
+    pub(super) fn store<I: Instructions>(&mut self, start: usize, from: &[f32]) {
         let range = start..start + from.len();
         match self {
             Self::F32(values) => values[range].copy_from_slice(from),
-            Self::F16(values) => values[range].convert_from_f32_slice(from),
+            Self::F16(values) => I::to_f16(from, &mut values[range]),
             Self::Bf16(values) => to_bf16(from, &mut values[range]),
         }
     }

@@ -1,6 +1,6 @@
 //! Checkpoints against `VarStore`'s own files: bytes a second, and memory besides the tensors.
 //!
-//! `cargo xtask bench` runs it. The two take turns on the same work, and the tables give medians.
+//! `cargo xtask bench checkpoint` runs it. The two take turns on the same work, and the tables give medians.
 
 mod memory;
 mod net;

@@ -13,8 +13,11 @@ use crate::workspace::Workspace;
 /// The short run of the demo: one level, one epoch, a part of the data.
 const SHORT_DEMO: &str = "run --release --example mnist -- --opt-level O2 --epochs 1 --limit 2000";
 
-/// A benchmark that is too short to measure anything: it shows that it runs.
-const SHORT_BENCHMARK: &str = "bench --bench checkpoint -- --layers 1 --rounds 1";
+/// Benchmarks that are too short to measure anything: they show that they run.
+const SHORT_BENCHMARKS: [&str; 2] = [
+    "bench --bench checkpoint -- --layers 1 --rounds 1",
+    "bench --bench step -- --shrink 100 --rounds 1",
+];
 
 /// Runs every step, and stops at the first that fails.
 ///
@@ -39,7 +42,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     step("examples", || cargo("build --release --examples").with(&libtorch).run())?;
     step("short demo", || cargo(SHORT_DEMO).with(&libtorch).run())?;
     step("resume", || cargo("run --release --example resume").with(&libtorch).run())?;
-    step("short benchmark", || cargo(SHORT_BENCHMARK).with(&libtorch).run())?;
+    let short = |benchmark| cargo(benchmark).with(&libtorch).run();
+    step("short benchmarks", || SHORT_BENCHMARKS.into_iter().try_for_each(short))?;
     let peers = step("Python packages", || Peers::ensure(workspace))?;
     let tests = || test::library(workspace, &libtorch, peers.as_ref()).run_tests();
     let summary = step("tests", tests)?;

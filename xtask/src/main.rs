@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::Benchmark;
 use crate::libtorch::{Build, Libtorch};
 use crate::workspace::Workspace;
 
@@ -45,7 +46,7 @@ enum Command {
     Demo(DemoArgs),
     /// Runs every test: ui-tests, unit, integration and doc tests
     Test(BuildArgs),
-    /// Measures checkpoints against tch's own files: bytes a second, and memory
+    /// Measures against libtorch and tch, as ratios within one run
     Bench(BenchArgs),
     /// Runs what continuous integration runs: format, lints, docs, tests, examples and short runs of demo and benchmark
     Ci,
@@ -72,11 +73,17 @@ impl BuildArgs {
     }
 }
 
-/// The options of the benchmark.
+/// The options of the benchmarks.
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// Arguments for the benchmark, such as --folder or --help after --
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    /// What to measure
+    #[arg(value_enum, default_value_t = Benchmark::Step)]
+    benchmark: Benchmark,
+    /// Write the numbers to this file as JSON (only of `step`)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Further arguments for the benchmark, after --
+    #[arg(last = true, value_name = "ARGS")]
     rest: Vec<String>,
 }
 
@@ -122,7 +129,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }
         Command::Bench(args) => {
             let libtorch = Libtorch::ensure(&workspace, Build::Cpu)?;
-            bench::run(&workspace, &libtorch, &args.rest)?;
+            bench::run(&workspace, &libtorch, args.benchmark, args.json.as_deref(), &args.rest)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Ci => {

@@ -6,8 +6,8 @@ use proptest::{collection::vec, prelude::*};
 use tch::{Device, Kind, Tensor};
 
 use super::{
-    super::{cpu, noise::Noise, tensor_ops},
-    bits, tensor, value,
+    super::{InstructionSet, Update, cpu, noise::Noise, tensor_ops},
+    Halving, bits, tensor, value,
 };
 
 /// The vectors for `philox4x32 7` in `kat_vectors` of Random123: counter, key, result.
@@ -147,4 +147,31 @@ fn bits_of_elements_steps_and_parameters_differ() {
     let distinct: std::collections::BTreeSet<_> = first.iter().collect();
     // Of 4096 draws from 65536, 126 ± 11 are expected to repeat an earlier one.
     assert!((3900..4050).contains(&distinct.len()), "{} of 4096 are distinct", distinct.len());
+}
+
+/// Random bits go by the element's place in the tensor, not in the part that a thread works on.
+#[test]
+fn weights_in_several_parts_are_rounded_as_a_whole() {
+    let _no_grad = tch::no_grad_guard();
+    let options = (Kind::Float, Device::Cpu);
+    let grad = Tensor::arange(140_001, options) / 977.0;
+    let run = |on_cpu: bool| {
+        let mut weight = (Tensor::arange(140_001, options) / 331.0).to_kind(Kind::BFloat16);
+        let mut state = [Tensor::zeros([140_001], options)];
+        let mut update = Update {
+            rule: Halving,
+            grad: &grad,
+            factor: 0.25,
+            weight: &mut weight,
+            noise: Some(Noise::new(1, 2).of("w")),
+            copy: None,
+            state: &mut state,
+        };
+        match on_cpu {
+            true => cpu::update(&mut [update], InstructionSet::chosen()).unwrap(),
+            false => tensor_ops::update(&mut update).unwrap(),
+        }
+        bits(&weight)
+    };
+    assert_eq!(run(true), run(false));
 }

@@ -29,6 +29,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
     step("format", || cargo("fmt --all -- --check").run())?;
     step("tests of the tool", || test::tool(workspace).run())?;
+    step("kernels", || test::kernels(workspace).run())?;
     step("clippy", || {
         doc_only("clippy --workspace --all-targets --features doc-only -- -D warnings").run()
     })?;

@@ -44,7 +44,7 @@ enum Command {
     ///
     /// The plots go to target/demo/. With --cuda it trains on the first GPU.
     Demo(DemoArgs),
-    /// Runs every test: ui-tests, unit, integration and doc tests
+    /// Runs every test: ui-tests, those of the CUDA kernels, unit, integration and doc tests
     Test(BuildArgs),
     /// Measures against libtorch and tch, as ratios within one run
     Bench(BenchArgs),

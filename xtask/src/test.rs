@@ -7,10 +7,11 @@ use crate::python::Peers;
 use crate::run::Cargo;
 use crate::workspace::Workspace;
 
-/// Runs the ui-tests, the tests of this tool, and the library's unit, integration and doc tests.
+/// Runs the ui-tests, the tests of this tool and of the CUDA kernels, and the library's unit, integration and doc tests.
 pub(crate) fn run(workspace: &Workspace, libtorch: &Libtorch) -> Result<()> {
     ui(workspace).run()?;
     tool(workspace).run()?;
+    kernels(workspace).run()?;
     let peers = Peers::if_possible(workspace);
     library(workspace, libtorch, peers.as_ref()).run()
 }
@@ -26,6 +27,11 @@ pub(crate) fn ui(workspace: &Workspace) -> Cargo {
 /// would be compiled once more for the library alone.
 pub(crate) fn tool(workspace: &Workspace) -> Cargo {
     Cargo::new(workspace, "test --package xtask")
+}
+
+/// Returns the tests of the CUDA kernels, on the emulator: they need neither libtorch nor a GPU.
+pub(crate) fn kernels(workspace: &Workspace) -> Cargo {
+    Cargo::new(workspace, "test --package tch-amp-emulator")
 }
 
 /// Returns the library's unit, integration and doc tests, optimised like the demo, so that torch-sys is compiled once.

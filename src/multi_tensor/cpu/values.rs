@@ -143,11 +143,11 @@ impl<'a> Dense<'a> {
         Ok(Self { tensor, copy })
     }
 
-    /// A dense copy: FP32 unless the tensor has 16 bits.
+    /// A dense copy.
     pub(super) fn copy(tensor: &Tensor) -> Result<Tensor, TchError> {
         let kind = match tensor.f_kind()? {
-            kind @ (Kind::Half | Kind::BFloat16) => kind,
-            _ => Kind::Float,
+            kind @ (Kind::Float | Kind::Half | Kind::BFloat16) => kind,
+            kind => return Err(wrong_kind(kind)),
         };
         let mut copy = Tensor::f_empty(tensor.size(), (kind, Device::Cpu))?;
         copy.f_copy_(tensor)?;

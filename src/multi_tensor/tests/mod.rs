@@ -175,3 +175,29 @@ fn gradients_on_several_devices_are_checked_one_by_one() {
     let check = super::one_by_one(&grads[..2], 0.5).unwrap();
     assert_eq!(check, Check { squared_norm: 2.25, non_finite: None });
 }
+
+#[test]
+fn gradients_of_other_types_and_sizes_are_refused_and_nothing_is_changed() {
+    let _no_grad = tch::no_grad_guard();
+    for grad in [Tensor::from_slice(&[1f64, 2.0]), Tensor::from_slice(&[1f32, 2.0, 3.0])] {
+        let mut weight = Tensor::from_slice(&[1f32, 2.0]);
+        let mut state = [Tensor::from_slice(&[3f32, 4.0])];
+        let mut sums = [Some(Tensor::from_slice(&[5f32, 6.0]))];
+        let update = Update {
+            rule: Halving,
+            grad: &grad,
+            factor: 1.0,
+            weight: &mut weight,
+            noise: None,
+            copy: None,
+            state: &mut state,
+        };
+        assert!(cpu::update(&mut [update], InstructionSet::chosen()).is_err());
+        assert!(cpu::accumulate(&mut sums, &[Some(grad.shallow_clone())], 1.0).is_err());
+        let [Some(sum)] = &sums else { panic!("the sum is gone") };
+        let after = [&weight, &state[0], sum].map(|t| Vec::<f32>::try_from(t).unwrap());
+        assert_eq!(after, [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]);
+    }
+    let double = [Some(Tensor::from_slice(&[1f64]))];
+    assert!(matches!(cpu::check(&double, 1.0), Err(TchError::Kind(_))));
+}

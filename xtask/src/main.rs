@@ -162,4 +162,16 @@ mod tests {
         assert!(args.build.cuda);
         assert_eq!(args.rest, ["--epochs", "3"]);
     }
+
+    #[test]
+    fn a_benchmark_is_named_and_gets_what_follows_two_dashes() {
+        let cli = Cli::parse_from(["xtask", "bench", "--json", "out.json"]);
+        let Command::Bench(args) = cli.command else { panic!("not a benchmark: {cli:?}") };
+        assert_eq!((args.benchmark, args.rest.len()), (Benchmark::Step, 0));
+        assert_eq!(args.json, Some(PathBuf::from("out.json")));
+        let cli = Cli::parse_from(["xtask", "bench", "checkpoint", "--", "--layers", "1"]);
+        let Command::Bench(args) = cli.command else { panic!("not a benchmark: {cli:?}") };
+        assert_eq!(args.benchmark, Benchmark::Checkpoint);
+        assert_eq!(args.rest, ["--layers", "1"]);
+    }
 }

@@ -7,7 +7,9 @@
 //! instruction set.
 
 mod cpu;
+mod lamb;
 mod noise;
+mod novograd;
 mod rule;
 mod tensor_ops;
 #[cfg(test)]
@@ -16,8 +18,11 @@ mod tests;
 use tch::{Device, Kind, TchError, Tensor};
 
 use cpu::InstructionSet;
+pub(crate) use lamb::LambRule;
 pub(crate) use noise::Noise;
-pub(crate) use rule::Rule;
+pub use novograd::NormType;
+pub(crate) use novograd::NovoGradRule;
+pub(crate) use rule::{ElementRule, Rule};
 
 /// How gradients fail to be finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,6 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::{Check, Noise, NonFinite, Rule, Update};
 
-/// Norms are taken of `x / max|x|`: squares of large finite values would overflow FP32.
 pub(super) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
     let _no_grad = tch::no_grad_guard();
     let mut indices = Vec::new();
@@ -12,11 +11,8 @@ pub(super) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchE
     for (index, grad) in grads.iter().enumerate() {
         let Some(grad) = grad.as_ref().filter(|grad| grad.numel() > 0) else { continue };
         let scaled = scale(grad, factor)?;
-        let largest = scaled.f_abs()?.f_max()?;
-        let safe = largest.f_clamp_min(f64::from(f32::MIN_POSITIVE))?;
-        let norm = scaled.f_div(&safe)?.f_norm_scalaropt_dtype(2.0, Kind::Float)?;
         indices.push(index);
-        figures.extend([largest, safe, norm]);
+        figures.extend(parts_of_norm(&scaled)?);
     }
     if figures.is_empty() {
         return Ok(Check::default());
@@ -36,6 +32,29 @@ pub(super) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchE
     Ok(found)
 }
 
+/// Norms are taken of `x / max|x|`: squares of large finite values would overflow FP32. The second
+/// of the figures is what was divided by, the third the norm of that.
+fn parts_of_norm(tensor: &Tensor) -> Result<[Tensor; 3], TchError> {
+    let largest = largest(tensor)?;
+    let safe = largest.f_clamp_min(f64::from(f32::MIN_POSITIVE))?;
+    let norm = tensor.f_div(&safe)?.f_norm_scalaropt_dtype(2.0, Kind::Float)?;
+    Ok([largest, safe, norm])
+}
+
+/// The L2 norm of an FP32 tensor, as a tensor of its device.
+pub(super) fn norm(tensor: &Tensor) -> Result<Tensor, TchError> {
+    let [_, safe, norm] = parts_of_norm(tensor)?;
+    safe.f_mul(&norm)
+}
+
+/// The largest magnitude in a tensor, as a tensor of its device.
+pub(super) fn largest(tensor: &Tensor) -> Result<Tensor, TchError> {
+    match tensor.numel() {
+        0 => Tensor::f_zeros([0i64; 0], (Kind::Float, tensor.device())),
+        _ => tensor.f_abs()?.f_max(),
+    }
+}
+
 pub(super) fn scale(grad: &Tensor, factor: f32) -> Result<Tensor, TchError> {
     let grad = grad.f_to_kind(Kind::Float)?;
     match factor {
@@ -50,7 +69,15 @@ pub(super) fn update<R: Rule<K>, const K: usize>(
     let grad = scale(update.grad, update.factor)?;
     let weight = update.weight.f_to_kind(Kind::Float)?;
     let new = update.rule.tensor(grad, &weight, update.state)?;
-    super::write(&new, update.weight, update.noise)?;
+    store(&new, update)
+}
+
+/// Writes the new weight, and its copy.
+pub(super) fn store<R, const K: usize>(
+    new: &Tensor,
+    update: &mut Update<'_, R, K>,
+) -> Result<(), TchError> {
+    super::write(new, update.weight, update.noise)?;
     match &mut update.copy {
         Some(copy) => copy.f_copy_(update.weight),
         None => Ok(()),

@@ -5,9 +5,9 @@ use tch::{TchError, Tensor};
 
 use super::{
     elementwise::{Groups, Settings},
-    engine::{SettingError, ensure, ensure_not_negative},
+    engine::{SettingError, ensure_beta, ensure_not_negative},
 };
-use crate::multi_tensor::Rule;
+use crate::multi_tensor::{self, ElementRule, Rule, Update};
 
 macro_rules! adam {
     ($(#[$doc:meta])* $name:ident, $decay:ident, $default_decay:literal, $decay_doc:literal) => {
@@ -130,11 +130,8 @@ impl Settings<2> for AdamSettings {
         ensure_not_negative(self.name, "lr", self.lr)?;
         ensure_not_negative(self.name, "eps", self.eps)?;
         ensure_not_negative(self.name, "weight_decay", self.weight_decay)?;
-        for (setting, beta) in [("beta1", self.beta1), ("beta2", self.beta2)] {
-            let range = (0.0..1.0).contains(&beta);
-            ensure(range, self.name, setting, beta, "it must be at least 0 and less than 1")?;
-        }
-        Ok(())
+        ensure_beta(self.name, "beta1", self.beta1)?;
+        ensure_beta(self.name, "beta2", self.beta2)
     }
 
     fn lr_mut(&mut self) -> &mut f64 {
@@ -159,6 +156,10 @@ impl Settings<2> for AdamSettings {
             root_scale: (1.0 / correction(self.beta2).sqrt()) as f32,
         }
     }
+
+    fn update(updates: &mut [Update<'_, AdamRule, 2>]) -> Result<(), TchError> {
+        multi_tensor::update(updates)
+    }
 }
 
 /// `m = β₁m + (1-β₁)g; v = β₂v + (1-β₂)g²; w = keep·w - step_size · m / (root_scale·√v + ε)`,
@@ -176,7 +177,7 @@ pub(super) struct AdamRule {
     root_scale: f32,
 }
 
-impl Rule<2> for AdamRule {
+impl ElementRule<2> for AdamRule {
     #[inline(always)]
     fn element(&self, grad: f32, weight: f32, [m, v]: [f32; 2]) -> (f32, [f32; 2]) {
         let g = grad + self.l2 * weight;
@@ -185,7 +186,9 @@ impl Rule<2> for AdamRule {
         let denominator = v.sqrt() * self.root_scale + self.eps;
         (self.keep * weight - self.step_size * (m / denominator), [m, v])
     }
+}
 
+impl Rule<2> for AdamRule {
     fn tensor(
         &self,
         grad: Tensor,

@@ -1,4 +1,4 @@
-//! What the crate's own optimizers share: settings for each param group, FP32 state, one rule.
+//! Settings for each param group, FP32 state, one rule.
 
 use std::{collections::BTreeMap, fmt::Debug};
 
@@ -7,24 +7,16 @@ use serde_json::Value;
 use tch::{Kind, TchError, Tensor};
 
 use super::{
-    Param,
-    adam::{Adam, AdamSettings, AdamW},
-    bytes,
-    engine::{Engine, SettingError},
-    selection::Selection,
-    settings::HasSettings,
-    sgd::{Sgd, SgdSettings},
-    state::{HasState, Prepared, SavedState, StateProblem},
+    Param, bytes,
+    engine::SettingError,
+    state::{Prepared, SavedState, StateProblem},
 };
-use crate::{
-    builder::{BuildError, Listed},
-    multi_tensor::{self, Noise, Rule, Update},
-};
+use crate::multi_tensor::{Noise, Update};
 
 /// The settings of one param group, and the rule they make.
 pub(super) trait Settings<const K: usize>: Copy + Debug {
     /// The rule of a parameter's `step`-th update, counted from 1.
-    type Rule: Rule<K>;
+    type Rule: Copy + Debug;
     /// What is saved of the settings.
     type Saved: From<Self> + Serialize + DeserializeOwned;
     /// What torch calls the state tensors.
@@ -35,14 +27,21 @@ pub(super) trait Settings<const K: usize>: Copy + Debug {
     fn check(&self) -> Result<(), SettingError>;
     fn lr_mut(&mut self) -> &mut f64;
     fn rule(&self, step: u64) -> Self::Rule;
+    /// Applies the rules to the parameters that have gradients.
+    fn update(updates: &mut [Update<'_, Self::Rule, K>]) -> Result<(), TchError>;
+
+    /// The size of each state tensor of a weight.
+    fn sizes(weight: &Tensor) -> [Vec<i64>; K] {
+        std::array::from_fn(|_| weight.size())
+    }
 }
 
-/// Settings and state of an element-wise optimizer with `K` state tensors for each parameter.
+/// Settings and state of an optimizer with `K` state tensors for each parameter.
 #[derive(Debug)]
 pub(super) struct Groups<S, const K: usize> {
     pub(super) default: S,
     overrides: BTreeMap<usize, S>,
-    only: Option<Vec<String>>,
+    pub(super) only: Option<Vec<String>>,
     state: Vec<Option<State<K>>>,
 }
 
@@ -65,7 +64,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         self.overrides.get(&group).unwrap_or(&self.default)
     }
 
-    fn check(&self, params: &[Param]) -> Result<(), SettingError> {
+    pub(super) fn check(&self, params: &[Param]) -> Result<(), SettingError> {
         self.default.check()?;
         for (&group, settings) in &self.overrides {
             settings.check()?;
@@ -76,7 +75,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         Ok(())
     }
 
-    fn apply(
+    pub(super) fn apply(
         &mut self,
         params: &mut [Param],
         grads: &[Option<Tensor>],
@@ -94,7 +93,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
             let settings = overrides.get(&param_group).unwrap_or(default);
             let state = match state {
                 Some(state) => state,
-                None => state.insert(State::zero(param.full())?),
+                None => state.insert(State::zero::<S>(param.full())?),
             };
             state.steps += 1;
             let noise = noise.map(|noise| noise.of(param.name()));
@@ -107,10 +106,10 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
             let state = &mut state.tensors;
             updates.push(Update { rule, grad, factor, weight, noise, copy, state });
         }
-        multi_tensor::update(&mut updates)
+        S::update(&mut updates)
     }
 
-    fn set_lr(&mut self, group: Option<usize>, lr: f64) {
+    pub(super) fn set_lr(&mut self, group: Option<usize>, lr: f64) {
         match group {
             Some(group) => {
                 let mut settings = *self.settings(group);
@@ -124,11 +123,11 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         }
     }
 
-    fn state_bytes(&self) -> usize {
+    pub(super) fn state_bytes(&self) -> usize {
         self.state.iter().flatten().flat_map(|state| &state.tensors).map(bytes).sum()
     }
 
-    fn saved(&self, params: &[Param]) -> Result<SavedState, serde_json::Error> {
+    pub(super) fn saved(&self, params: &[Param]) -> Result<SavedState, serde_json::Error> {
         let value = |settings: S| serde_json::to_value(S::Saved::from(settings));
         let groups = self.overrides.iter().map(|(&group, &settings)| Ok((group, value(settings)?)));
         let updated = params.iter().zip(&self.state);
@@ -141,7 +140,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         })
     }
 
-    fn state_of(&self, param: usize) -> Option<&[Tensor]> {
+    pub(super) fn state_of(&self, param: usize) -> Option<&[Tensor]> {
         Some(&self.state.get(param)?.as_ref()?.tensors)
     }
 
@@ -163,7 +162,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
             let live = self.state.get(index).and_then(Option::as_ref);
             let state = match (saved.steps.get(param.name()), live) {
                 (None, _) => None,
-                (Some(&steps), None) => Some(State { steps, ..State::zero(param.full())? }),
+                (Some(&steps), None) => Some(State { steps, ..State::zero::<S>(param.full())? }),
                 (Some(&steps), Some(live)) => Some(State {
                     steps,
                     tensors: live.tensors.each_ref().map(Tensor::shallow_clone),
@@ -174,7 +173,7 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         Ok(restored)
     }
 
-    fn prepare<'o>(
+    pub(super) fn prepare<'o>(
         &'o mut self,
         saved: &SavedState,
         params: &[Param],
@@ -188,114 +187,12 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
 }
 
 impl<const K: usize> State<K> {
-    fn zero(weight: &Tensor) -> Result<Self, TchError> {
+    fn zero<S: Settings<K>>(weight: &Tensor) -> Result<Self, TchError> {
         let options = (Kind::Float, weight.device());
-        let tensors = (0..K).map(|_| Tensor::f_zeros(weight.size(), options));
-        let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+        let tensors = S::sizes(weight).map(|size| Tensor::f_zeros(size, options));
+        let tensors = tensors.into_iter().collect::<Result<Vec<_>, _>>()?;
         let tensors = tensors.try_into();
         let tensors = tensors.map_err(|_| TchError::Shape("optimizer state".to_owned()))?;
         Ok(Self { steps: 0, tensors })
     }
 }
-
-/// What every optimizer that wraps [`Groups`] has.
-macro_rules! optimizers {
-    ($($optimizer:ident: $settings:ty),*) => { $(
-        impl $optimizer {
-            /// Changes the settings of one param group, starting from the settings made so far.
-            pub fn group(mut self, group: usize, change: impl FnOnce(Self) -> Self) -> Self {
-                let changed = change(Self(Groups::new(self.0.default)));
-                self.0.change_group(group, changed.0.default);
-                self
-            }
-
-            /// Trains the variables under these paths only: `"head"` stands for `head.weight`, not
-            /// for `header.weight`. Default: all variables of the models it is for.
-            ///
-            /// Where `build` gets several models, paths begin with the model's position, as names do:
-            /// `"1.head"`.
-            pub fn only<P: Into<String>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
-                self.0.only = Some(paths.into_iter().map(Into::into).collect());
-                self
-            }
-
-            pub(super) fn with(mut self, change: impl FnOnce(&mut $settings)) -> Self {
-                change(&mut self.0.default);
-                self
-            }
-        }
-
-        impl HasSettings for $optimizer {
-            type Settings = $settings;
-
-            fn settings(&self, group: usize) -> &$settings {
-                self.0.settings(group)
-            }
-
-            fn replace(&mut self, group: usize, settings: $settings) -> Result<(), SettingError> {
-                settings.check()?;
-                self.0.change_group(group, settings);
-                Ok(())
-            }
-        }
-
-        impl Engine for $optimizer {
-            fn name(&self) -> &'static str {
-                stringify!($optimizer)
-            }
-
-            fn select(
-                &mut self,
-                own: Selection,
-                _: &[Listed],
-            ) -> Result<Selection, BuildError> {
-                Ok(self.0.only.clone().map_or(own, Selection::Only))
-            }
-
-            fn check(&self, params: &[Param]) -> Result<(), SettingError> {
-                self.0.check(params)
-            }
-
-            fn apply(
-                &mut self,
-                params: &mut [Param],
-                grads: &[Option<Tensor>],
-                factor: f32,
-                noise: Option<Noise>,
-            ) -> Result<(), TchError> {
-                self.0.apply(params, grads, factor, noise)
-            }
-
-            fn set_lr(&mut self, group: Option<usize>, lr: f64) {
-                self.0.set_lr(group, lr);
-            }
-
-            fn state_bytes(&self) -> usize {
-                self.0.state_bytes()
-            }
-        }
-
-        impl HasState for $optimizer {
-            fn state_names(&self) -> &'static [&'static str] {
-                &<$settings as Settings<_>>::STATE
-            }
-
-            fn saved(&self, params: &[Param]) -> Result<SavedState, serde_json::Error> {
-                self.0.saved(params)
-            }
-
-            fn state_of(&self, param: usize) -> Option<&[Tensor]> {
-                self.0.state_of(param)
-            }
-
-            fn prepare<'o>(
-                &'o mut self,
-                saved: &SavedState,
-                params: &[Param],
-            ) -> Result<Prepared<'o>, StateProblem> {
-                self.0.prepare(saved, params)
-            }
-        }
-    )* };
-}
-optimizers!(Sgd: SgdSettings, Adam: AdamSettings, AdamW: AdamSettings);

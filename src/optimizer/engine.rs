@@ -98,3 +98,13 @@ pub(super) fn ensure_not_negative(
     let holds = value.is_finite() && value >= 0.0;
     ensure(holds, optimizer, setting, value, "it must be finite and not negative")
 }
+
+/// Refuses a decay rate that is not in [0, 1).
+pub(super) fn ensure_beta(
+    optimizer: &'static str,
+    setting: &'static str,
+    beta: f64,
+) -> Result<(), SettingError> {
+    let range = (0.0..1.0).contains(&beta);
+    ensure(range, optimizer, setting, beta, "it must be at least 0 and less than 1")
+}

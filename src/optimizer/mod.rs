@@ -1,15 +1,19 @@
 //! `AmpOptimizer`: an optimizer with FP32 masters and a scale for each loss.
 
+mod adagrad;
 mod adam;
 mod core;
 mod elementwise;
 mod engine;
+mod lamb;
+mod novograd;
 mod param;
 mod selection;
 mod settings;
 mod sgd;
 mod state;
 mod tch_optimizer;
+mod wrappers;
 
 use std::marker::PhantomData;
 
@@ -38,12 +42,17 @@ use engine::ensure_not_negative;
 /// The optimizers of this crate. Any `tch::nn::Optimizer` works too, built on the model's VarStore.
 ///
 /// They keep FP32 state, take param groups from `tch`'s `Path::set_group`, and follow the rules of
-/// `torch.optim`.
+/// `torch.optim` ([`Sgd`](optim::Sgd), [`Adam`](optim::Adam), [`AdamW`](optim::AdamW)) or of Apex
+/// ([`Adagrad`](optim::Adagrad), [`NovoGrad`](optim::NovoGrad), [`Lamb`](optim::Lamb)).
 pub mod optim {
     pub use super::{
+        adagrad::{Adagrad, AdagradSettings},
         adam::{Adam, AdamSettings, AdamW},
+        lamb::{Lamb, LambSettings},
+        novograd::{NovoGrad, NovoGradSettings},
         sgd::{Sgd, SgdSettings},
     };
+    pub use crate::multi_tensor::NormType;
 }
 
 /// An optimizer for models at level `L`, with `N` losses that have a scale each.

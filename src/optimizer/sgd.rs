@@ -5,9 +5,9 @@ use tch::{TchError, Tensor};
 
 use super::{
     elementwise::{Groups, Settings},
-    engine::{SettingError, ensure, ensure_not_negative},
+    engine::{SettingError, ensure, ensure_beta, ensure_not_negative},
 };
-use crate::multi_tensor::Rule;
+use crate::multi_tensor::{self, ElementRule, Rule, Update};
 
 /// Stochastic gradient descent with momentum: the rule of `torch.optim.SGD`.
 ///
@@ -102,8 +102,7 @@ impl Settings<1> for SgdSettings {
         let Self { lr, momentum, dampening, weight_decay, nesterov } = *self;
         ensure_not_negative("Sgd", "lr", lr)?;
         ensure_not_negative("Sgd", "weight_decay", weight_decay)?;
-        let range = (0.0..1.0).contains(&momentum);
-        ensure(range, "Sgd", "momentum", momentum, "it must be at least 0 and less than 1")?;
+        ensure_beta("Sgd", "momentum", momentum)?;
         let range = (0.0..=1.0).contains(&dampening);
         ensure(range, "Sgd", "dampening", dampening, "it must be between 0 and 1")?;
         let legal = !nesterov || (momentum > 0.0 && dampening == 0.0);
@@ -124,6 +123,10 @@ impl Settings<1> for SgdSettings {
             nesterov: self.nesterov,
         }
     }
+
+    fn update(updates: &mut [Update<'_, SgdRule, 1>]) -> Result<(), TchError> {
+        multi_tensor::update(updates)
+    }
 }
 
 /// `b = momentum·b + fresh·g; w -= lr·b`, with `g += weight_decay·w` before.
@@ -136,7 +139,7 @@ pub(super) struct SgdRule {
     nesterov: bool,
 }
 
-impl Rule<1> for SgdRule {
+impl ElementRule<1> for SgdRule {
     #[inline(always)]
     fn element(&self, grad: f32, weight: f32, [buffer]: [f32; 1]) -> (f32, [f32; 1]) {
         let g = grad + self.weight_decay * weight;
@@ -147,7 +150,9 @@ impl Rule<1> for SgdRule {
         let direction = if self.nesterov { g + self.momentum * buffer } else { buffer };
         (weight - self.lr * direction, [buffer])
     }
+}
 
+impl Rule<1> for SgdRule {
     fn tensor(
         &self,
         grad: Tensor,

@@ -5,17 +5,20 @@
 //! same result. Neither instructions nor threads change a bit of it.
 
 mod accumulate;
+mod lamb;
 mod norm;
 mod simd;
 mod update;
 mod values;
 
+#[cfg(test)]
+pub(super) use accumulate::add;
 pub(super) use accumulate::{accumulate, scale};
-pub(super) use norm::check;
+pub(super) use lamb::first_pass;
+pub(super) use norm::{check, largest, squared_norms};
 pub(super) use simd::InstructionSet;
 pub(super) use update::{round, update};
-#[cfg(test)]
-pub(super) use {accumulate::add, norm::squared_norms};
+pub(super) use values::unlike;
 
 use crate::libtorch;
 

@@ -1,4 +1,4 @@
-//! Sums of squares.
+//! Sums of squares, and largest magnitudes.
 
 use tch::{TchError, Tensor};
 
@@ -17,57 +17,82 @@ pub(in crate::multi_tensor) fn check(
     grads: &[Option<Tensor>],
     factor: f32,
 ) -> Result<Check, TchError> {
-    let squares = squared_norms(grads, factor, InstructionSet::chosen())?;
-    Ok(Check::of(squares))
+    let grads = grads.iter().map(Option::as_ref);
+    Ok(Check::of(squared_norms(grads, factor, InstructionSet::chosen())?))
 }
 
 /// The sums of the squares of `grad * factor`, by tensor.
 ///
 /// Squares are summed in FP64: those of FP32 values are exact there and cannot overflow.
-pub(in crate::multi_tensor) fn squared_norms(
-    grads: &[Option<Tensor>],
+pub(in crate::multi_tensor) fn squared_norms<'a>(
+    grads: impl Iterator<Item = Option<&'a Tensor>>,
     factor: f32,
     set: InstructionSet,
 ) -> Result<Vec<f64>, TchError> {
-    let dense = grads.iter().map(|grad| grad.as_ref().map(Dense::of).transpose());
+    figures::<Lanes>(grads, factor, set)
+}
+
+/// The largest magnitudes of `grad * factor`, by tensor.
+pub(in crate::multi_tensor) fn largest<'a>(
+    grads: impl Iterator<Item = Option<&'a Tensor>>,
+    factor: f32,
+    set: InstructionSet,
+) -> Result<Vec<f64>, TchError> {
+    figures::<Largest>(grads, factor, set)
+}
+
+fn figures<'a, F: Figure>(
+    grads: impl Iterator<Item = Option<&'a Tensor>>,
+    factor: f32,
+    set: InstructionSet,
+) -> Result<Vec<f64>, TchError> {
+    let dense = grads.map(|grad| grad.map(Dense::of).transpose());
     let dense = dense.collect::<Result<Vec<_>, _>>()?;
-    let mut chunks = Vec::with_capacity(grads.len());
+    let mut chunks = Vec::with_capacity(dense.len());
     let mut elements = 0;
     for (tensor, grad) in dense.iter().enumerate() {
         let Some(grad) = grad else { continue };
         let mut left = grad.values()?;
         elements += left.len();
         while let Some(values) = left.take(CHUNK.min(left.len())).filter(|part| part.len() > 0) {
-            chunks.push(Squares { tensor, values, factor, sum: 0.0 });
+            chunks.push(Chunk { tensor, values, factor, figure: F::default() });
         }
     }
     for_each(&mut chunks, elements, |chunk| set.run(chunk));
-    let mut squares = vec![0.0; grads.len()];
+    let mut figures = vec![0.0; dense.len()];
     for chunk in &chunks {
-        squares[chunk.tensor] += chunk.sum;
+        figures[chunk.tensor] = F::join(figures[chunk.tensor], chunk.figure.value());
     }
-    Ok(squares)
+    Ok(figures)
 }
 
-/// A chunk whose squares are summed.
-struct Squares<'a> {
+/// A number that all elements of a tensor add to.
+trait Figure: Default + Send {
+    fn add(&mut self, values: &[f32], factor: f32);
+    fn value(&self) -> f64;
+    /// The figure of two parts.
+    fn join(a: f64, b: f64) -> f64;
+}
+
+/// A part of a tensor that is looked at.
+struct Chunk<'a, F> {
     tensor: usize,
     values: Values<'a>,
     factor: f32,
-    sum: f64,
+    figure: F,
 }
 
-impl Loop for &mut Squares<'_> {
+impl<F: Figure> Loop for &mut Chunk<'_, F> {
     #[inline(always)]
     fn run<I: Instructions>(self) {
-        let mut lanes = Lanes::default();
+        let mut figure = F::default();
         let mut block = [0.0; BLOCK];
         for range in blocks(self.values.len()) {
             let block = &mut block[..range.len()];
             self.values.load::<I>(range.start, block);
-            lanes.add(block, self.factor);
+            figure.add(block, self.factor);
         }
-        self.sum = lanes.sum();
+        self.figure = figure;
     }
 }
 
@@ -102,6 +127,40 @@ impl Lanes {
     #[inline(always)]
     pub(super) fn sum(&self) -> f64 {
         self.0.iter().sum()
+    }
+}
+
+impl Figure for Lanes {
+    #[inline(always)]
+    fn add(&mut self, values: &[f32], factor: f32) {
+        self.add(values, factor);
+    }
+
+    fn value(&self) -> f64 {
+        self.sum()
+    }
+
+    fn join(a: f64, b: f64) -> f64 {
+        a + b
+    }
+}
+
+/// The largest magnitude so far.
+#[derive(Debug, Default)]
+struct Largest(f32);
+
+impl Figure for Largest {
+    #[inline(always)]
+    fn add(&mut self, values: &[f32], factor: f32) {
+        self.0 = values.iter().fold(self.0, |largest, value| largest.max((value * factor).abs()));
+    }
+
+    fn value(&self) -> f64 {
+        f64::from(self.0)
+    }
+
+    fn join(a: f64, b: f64) -> f64 {
+        a.max(b)
     }
 }
 

@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{
     libtorch::slice_mut,
-    multi_tensor::{Noise, Rule, Update, noise},
+    multi_tensor::{ElementRule, Noise, Update, noise},
 };
 
 /// Applies a rule to each tensor in one pass: gradient, weight and state are read once, weight,
 /// state and 16-bit copy written once.
-pub(in crate::multi_tensor) fn update<R: Rule<K>, const K: usize>(
+pub(in crate::multi_tensor) fn update<R: ElementRule<K>, const K: usize>(
     updates: &mut [Update<'_, R, K>],
     set: InstructionSet,
 ) -> Result<(), TchError> {
@@ -92,7 +92,7 @@ struct Chunk<'a, R, const K: usize> {
     noise: Option<(Noise, u32)>,
 }
 
-impl<'a, R: Rule<K>, const K: usize> Chunk<'a, R, K> {
+impl<'a, R: ElementRule<K>, const K: usize> Chunk<'a, R, K> {
     /// All of a tensor.
     fn whole(update: Update<'a, R, K>) -> Result<Self, TchError> {
         let Update { rule, grad, factor, weight, noise, copy, state } = update;
@@ -141,7 +141,7 @@ impl<'a, R: Rule<K>, const K: usize> Chunk<'a, R, K> {
     }
 }
 
-impl<R: Rule<K>, const K: usize> Loop for &mut Chunk<'_, R, K> {
+impl<R: ElementRule<K>, const K: usize> Loop for &mut Chunk<'_, R, K> {
     #[inline(always)]
     fn run<I: Instructions>(self) {
         let Chunk { rule, factor, grad, weight, state, copy, noise } = self;
@@ -178,7 +178,7 @@ impl<R: Rule<K>, const K: usize> Loop for &mut Chunk<'_, R, K> {
 }
 
 #[inline(always)]
-fn apply<R: Rule<K>, const K: usize>(
+fn apply<R: ElementRule<K>, const K: usize>(
     rule: R,
     grad: &[f32],
     factor: f32,

@@ -164,7 +164,7 @@ impl<'a> Dense<'a> {
 }
 
 /// Tensors that belong together have the same number of elements, and states are dense.
-pub(super) fn unlike() -> TchError {
+pub(in crate::multi_tensor) fn unlike() -> TchError {
     TchError::Shape("gradient, weight and state differ in size, or are not dense".to_owned())
 }
 

@@ -123,7 +123,7 @@ proptest! {
                     Some(sum).filter(|_| values.len() % 2 == 0)
                 })
                 .collect();
-            let norms = squared_norms(&grads, factor, set).unwrap();
+            let norms = squared_norms(grads.iter().map(Option::as_ref), factor, set).unwrap();
             let norms_of_sums = add(&mut sums, &grads, factor, set).unwrap();
             let sums: Vec<_> = sums.iter().flatten().map(bits).collect();
             (bits_of_norms(norms), bits_of_norms(norms_of_sums), sums)

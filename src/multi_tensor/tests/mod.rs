@@ -7,18 +7,20 @@ mod rounding;
 use proptest::{collection::vec, prelude::*};
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::{Check, InstructionSet, NonFinite, Rule, Update, cpu, tensor_ops};
+use super::{Check, ElementRule, InstructionSet, NonFinite, Rule, Update, cpu, tensor_ops};
 
 /// A rule with both a state and a product: `s = s/2 + g; w = w - 3·s`.
 #[derive(Debug, Clone, Copy)]
 struct Halving;
 
-impl Rule<1> for Halving {
+impl ElementRule<1> for Halving {
     fn element(&self, grad: f32, weight: f32, [state]: [f32; 1]) -> (f32, [f32; 1]) {
         let state = state * 0.5 + grad;
         (weight - state * 3.0, [state])
     }
+}
 
+impl Rule<1> for Halving {
     fn tensor(
         &self,
         grad: Tensor,

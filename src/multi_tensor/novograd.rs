@@ -46,7 +46,7 @@ impl NovoGradRule {
         let _no_grad = tch::no_grad_guard();
         match updates.iter().all(|update| update.weight.device() == Device::Cpu) {
             true => Self::loops(updates, InstructionSet::chosen()),
-            false => updates.iter_mut().try_for_each(Self::tensors),
+            false => Self::tensors(updates),
         }
     }
 
@@ -82,7 +82,11 @@ impl NovoGradRule {
     }
 
     /// As tensor operations.
-    pub(super) fn tensors(update: &mut Update<'_, Self, 2>) -> Result<(), TchError> {
+    pub(super) fn tensors(updates: &mut [Update<'_, Self, 2>]) -> Result<(), TchError> {
+        updates.iter_mut().try_for_each(Self::tensor)
+    }
+
+    fn tensor(update: &mut Update<'_, Self, 2>) -> Result<(), TchError> {
         let times = |tensor: &Tensor, factor: f32| tensor.f_mul_scalar(f64::from(factor));
         let rule = update.rule;
         let grad = tensor_ops::scale(update.grad, update.factor)?;

@@ -1,6 +1,8 @@
 //! What the tests share: small nets, and comparison bit by bit.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod given;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tch::{

@@ -1,5 +1,6 @@
 //! The CPU's loops against the same operations in plain tch, and against FP64.
 
+mod by_tensor;
 mod grids;
 mod instructions;
 mod rounding;

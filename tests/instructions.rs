@@ -11,8 +11,8 @@ use tch::{
     nn::{Module, VarStore},
 };
 use tch_amp::{
-    Amp, AnyLevel, OptLevel, Static,
-    optim::{Adam, Sgd},
+    Amp, AnyLevel, OptLevel, Optimizer, Static,
+    optim::{Adagrad, Adam, Lamb, NormType, NovoGrad, Sgd},
     with_level,
 };
 
@@ -32,7 +32,7 @@ impl Module for Products {
 }
 
 /// The digest of some steps at a level, with tensors of one and of several chunks.
-fn train<L: OptLevel>() -> String {
+fn train<L: OptLevel>(first: impl Optimizer, second: impl Optimizer) -> String {
     let sizes = [1, 7, 1000, 65_536, 200_001];
     let net = |seed| {
         let store = VarStore::new(Device::Cpu);
@@ -41,22 +41,22 @@ fn train<L: OptLevel>() -> String {
         let weights = sizes.iter().map(weight).collect();
         (store, Products(weights))
     };
-    let optimizers = (Adam::new(1e-2).weight_decay(0.1), Sgd::new(0.1).momentum(0.9));
     let builder = Amp::<L>::builder().loss_scale(Static::new(64.0));
-    let ((a, b), (mut adam, mut sgd)) = builder.build((net(1), net(2)), optimizers).unwrap();
+    let ((a, b), (mut first, mut second)) =
+        builder.build((net(1), net(2)), (first, second)).unwrap();
     let mut digest = String::new();
     for n in 0..3 {
         let xs = noise(100 + n, &[5, 200_001]);
-        let mut step = adam.begin();
+        let mut step = first.begin();
         for _ in 0..=n % 2 {
             step.backward(&a.forward(&xs)).unwrap();
         }
         let mut step = step.unscale().unwrap();
         digest += &format!("{:x} ", step.clip_grad_norm(1.0).unwrap().value().to_bits());
         assert!(step.step().unwrap().is_applied());
-        assert!(sgd.backward_step(&b.forward(&xs)).unwrap().outcome().is_applied());
+        assert!(second.backward_step(&b.forward(&xs)).unwrap().outcome().is_applied());
     }
-    let masters = adam.master_params().chain(sgd.master_params());
+    let masters = first.master_params().chain(second.master_params());
     for tensor in masters.map(|(_, tensor)| tensor) {
         digest += &format!("{:?} ", bits(tensor));
     }
@@ -69,7 +69,14 @@ fn digest() {
     if let Ok(threads) = std::env::var(THREADS) {
         tch::set_num_threads(threads.parse().unwrap());
         for level in AnyLevel::ALL {
-            println!("digest of {level}: {}", with_level!(level, L => train::<L>()));
+            let digest = with_level!(level, L => {
+                let sgd = Sgd::new(0.1).momentum(0.9);
+                let element_wise = train::<L>(Adam::new(1e-2).weight_decay(0.1), sgd);
+                let max = NovoGrad::new(1e-2).norm_type(NormType::Max);
+                let lamb = train::<L>(Lamb::new(1e-2), max);
+                element_wise + &lamb + &train::<L>(NovoGrad::new(1e-2), Adagrad::new(1e-2))
+            });
+            println!("digest of {level}: {digest}");
         }
     }
 }

@@ -10,7 +10,7 @@ use tch::{
 };
 use tch_amp::{
     Amp, AmpModel, AmpOptimizer, LowPrecision, O0, O1, O2, O3, OptLevel, Optimizer, StepOutcome,
-    optim::{Adam, AdamW, Sgd},
+    optim::{Adagrad, Adam, AdamW, Lamb, NovoGrad, Sgd},
 };
 
 const STEPS: usize = 20;
@@ -95,6 +95,9 @@ levels_by_optimizers! {
     sgd: |_: &VarStore| Sgd::new(0.05).momentum(0.9);
     adam: |_: &VarStore| Adam::new(2e-3);
     adamw: |_: &VarStore| AdamW::new(2e-3);
+    adagrad: |_: &VarStore| Adagrad::new(1e-2);
+    novograd: |_: &VarStore| NovoGrad::new(1e-2).betas(0.9, 0.5);
+    lamb: |_: &VarStore| Lamb::new(1e-2);
     tch_sgd: |store: &VarStore| nn::sgd(0.9, 0.0, 0.0, false).build(store, 0.05).unwrap();
     tch_adam: |store: &VarStore| nn::Adam::default().build(store, 2e-3).unwrap();
 }

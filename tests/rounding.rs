@@ -10,7 +10,7 @@ use tch::{
 use tch_amp::{
     Amp, AmpBuilder, AmpModel, AmpOptimizer, O2, O3, OptLevel, Optimizer, Rounding, bf16,
     builder::state::{Fresh, SetRounding, State},
-    optim::{Adam, AdamW, Sgd},
+    optim::{Adagrad, Adam, AdamW, Lamb, NovoGrad, Sgd},
 };
 
 fn stochastic(seed: u64) -> AmpBuilder<O3<bf16>, SetRounding<Fresh>> {
@@ -69,6 +69,9 @@ fn seed_decides_every_bit_with_every_optimizer() {
     seed_decides(|_| Sgd::new(0.01).momentum(0.9));
     seed_decides(|_| Adam::new(1e-3));
     seed_decides(|_| AdamW::new(1e-3));
+    seed_decides(|_| Adagrad::new(1e-3));
+    seed_decides(|_| NovoGrad::new(1e-3));
+    seed_decides(|_| Lamb::new(1e-3));
     seed_decides(|store| nn::Sgd::default().build(store, 0.01).unwrap());
 }
 

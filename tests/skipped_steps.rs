@@ -13,7 +13,7 @@ use tch::{
 use tch_amp::{
     Amp, AmpOptimizer, Dynamic, O0, O1, O2, O3, OptLevel, Optimizer, Static, StepError,
     StepOutcome,
-    optim::{Adam, AdamW, Sgd},
+    optim::{Adagrad, Adam, AdamW, Lamb, NovoGrad, Sgd},
     step::NonFinite,
 };
 use typenum::{U1, U2};
@@ -59,6 +59,9 @@ fn skip_leaves_no_trace_at_any_level() {
     skip_leaves_no_trace::<O2<bf16>, _>(|_| Sgd::new(1e-2).momentum(0.9), f64::NAN);
     skip_leaves_no_trace::<O3<f16>, _>(|_| Sgd::new(1e-2).momentum(0.9), 1e5);
     skip_leaves_no_trace::<O3<bf16>, _>(|_| AdamW::new(1e-3), f64::INFINITY);
+    skip_leaves_no_trace::<O2<f16>, _>(|_| Adagrad::new(1e-3), f64::NAN);
+    skip_leaves_no_trace::<O2<bf16>, _>(|_| NovoGrad::new(1e-3), f64::INFINITY);
+    skip_leaves_no_trace::<O3<bf16>, _>(|_| Lamb::new(1e-3), f64::NAN);
 }
 
 #[test]

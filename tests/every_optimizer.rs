@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use common::{Net, batches, bits, mse, snapshot, values};
 use safetensors::SafeTensors;
@@ -82,29 +82,17 @@ own! {
         Lamb::new(0.5);
 }
 
+/// Calls a check for each optimizer.
 macro_rules! for_each_optimizer {
-    ($($test:ident),*) => { $(
-        #[test]
-        fn $test() {
-            checks::$test::<Sgd>();
-            checks::$test::<Adam>();
-            checks::$test::<AdamW>();
-            checks::$test::<Adagrad>();
-            checks::$test::<NovoGrad>();
-            checks::$test::<Lamb>();
-        }
-    )* };
+    ($check:ident) => {
+        $check::<Sgd>();
+        $check::<Adam>();
+        $check::<AdamW>();
+        $check::<Adagrad>();
+        $check::<NovoGrad>();
+        $check::<Lamb>();
+    };
 }
-
-for_each_optimizer!(
-    a_run_goes_on_in_every_bit_after_a_checkpoint,
-    weights_in_16_bits_that_are_rounded_at_random_go_on_in_every_bit,
-    a_checkpoint_has_the_state_under_torchs_names,
-    a_frozen_weight_begins_to_train_with_a_master_and_a_state_of_its_own,
-    a_late_layer_trains_as_one_from_the_beginning,
-    a_parameter_without_a_gradient_is_left_alone,
-    a_group_has_settings_of_its_own
-);
 
 type Run<L, O> = (AmpModel<L, Net>, AmpOptimizer<L, O>);
 
@@ -125,6 +113,14 @@ fn all_bits<L: OptLevel, O: Own>((model, opt): &Run<L, O>) -> Vec<(String, commo
     snapshot(model.variables()).into_iter().chain(masters).collect()
 }
 
+/// What a file says of its optimizers: settings, counts and groups.
+fn described(path: &Path) -> serde_json::Value {
+    let bytes = std::fs::read(path).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let text = &header.metadata().as_ref().unwrap()["tch-amp"];
+    serde_json::from_str::<serde_json::Value>(text).unwrap()["optimizers"].clone()
+}
+
 /// Trains and saves; the new run, whose optimizer had other settings, goes on alike.
 fn go_on<L: OptLevel, O: Own>(mut there: Run<L, O>, mut here: Run<L, O>) {
     let folder = tempdir().unwrap();
@@ -134,6 +130,9 @@ fn go_on<L: OptLevel, O: Own>(mut there: Run<L, O>, mut here: Run<L, O>) {
     Checkpoint::new(&there.0, &mut there.1).save(&path, &()).unwrap();
     train(&mut there, &data[3..]);
     Checkpoint::new(&here.0, &mut here.1).load::<()>(&path).unwrap();
+    let again = folder.path().join("again.safetensors");
+    Checkpoint::new(&here.0, &mut here.1).save(&again, &()).unwrap();
+    assert_eq!(described(&again), described(&path));
     train(&mut here, &data[3..]);
     assert_eq!(all_bits(&here), all_bits(&there), "{} {}", L::NAME, std::any::type_name::<O>());
 }
@@ -174,16 +173,19 @@ fn step<L: OptLevel, O: Own>(
     assert!(opt.backward_step(&model.forward(grad)).unwrap().outcome().is_applied());
 }
 
-mod checks {
-    use super::*;
-
-    pub(super) fn a_run_goes_on_in_every_bit_after_a_checkpoint<O: Own>() {
+#[test]
+fn a_run_goes_on_in_every_bit_after_a_checkpoint() {
+    fn check<O: Own>() {
         for level in AnyLevel::ALL {
             with_level!(level, L => go_on::<L, O>(build(1, O::new()), build(2, O::other())));
         }
     }
+    for_each_optimizer!(check);
+}
 
-    pub(super) fn weights_in_16_bits_that_are_rounded_at_random_go_on_in_every_bit<O: Own>() {
+#[test]
+fn weights_in_16_bits_that_are_rounded_at_random_go_on_in_every_bit() {
+    fn check<O: Own>() {
         let build = |seed, own| {
             let builder = Amp::<tch_amp::O3<bf16>>::builder();
             let builder = builder.rounding(Rounding::Stochastic { seed: 7 });
@@ -191,8 +193,12 @@ mod checks {
         };
         go_on(build(1, O::new()), build(2, O::other()));
     }
+    for_each_optimizer!(check);
+}
 
-    pub(super) fn a_checkpoint_has_the_state_under_torchs_names<O: Own>() {
+#[test]
+fn a_checkpoint_has_the_state_under_torchs_names() {
+    fn check<O: Own>() {
         let folder = tempdir().unwrap();
         let path = folder.path().join("run.safetensors");
         let mut run = build::<O2<bf16>, O>(1, O::new());
@@ -213,11 +219,16 @@ mod checks {
         }
         assert_eq!(found, expected);
     }
+    for_each_optimizer!(check);
+}
 
-    pub(super) fn a_frozen_weight_begins_to_train_with_a_master_and_a_state_of_its_own<O: Own>() {
+#[test]
+fn a_frozen_weight_begins_with_a_master_and_a_state_of_its_own() {
+    fn check<O: Own>() {
         let builder = || Amp::<O2<f16>>::builder().loss_scale(Static::new(4.0));
-        let (frozen, mut opt) = builder().build(sum(2), O::new()).unwrap();
-        let mut weight = frozen.inner().0[1].set_requires_grad(false);
+        let (store, frozen) = sum(2);
+        let mut weight = frozen.0[1].set_requires_grad(false);
+        let (frozen, mut opt) = builder().build((store, frozen), O::new()).unwrap();
         for _ in 0..3 {
             step(&frozen, &mut opt, &grads(&[[0.5, 1.0], [1.0, 2.0]]));
         }
@@ -232,8 +243,12 @@ mod checks {
         assert_eq!(bits(master), bits(fresh_opt.master_params().last().unwrap().1));
         assert_eq!(master.kind(), Kind::Float);
     }
+    for_each_optimizer!(check);
+}
 
-    pub(super) fn a_late_layer_trains_as_one_from_the_beginning<O: Own>() {
+#[test]
+fn a_late_layer_trains_as_one_from_the_beginning() {
+    fn check<O: Own>() {
         let builder = || Amp::<O2<bf16>>::builder();
         let (mut model, mut opt) = builder().build(sum(1), O::new()).unwrap();
         step(&model, &mut opt, &grads(&[[0.5, 1.0]]));
@@ -247,16 +262,24 @@ mod checks {
         assert_eq!((late.0, bits(late.1)), (early.0, bits(early.1)));
         assert_ne!(values(late.1), [1.0, 1.0]);
     }
+    for_each_optimizer!(check);
+}
 
-    pub(super) fn a_parameter_without_a_gradient_is_left_alone<O: Own>() {
+#[test]
+fn a_parameter_without_a_gradient_is_left_alone() {
+    fn check<O: Own>() {
         let (model, mut opt) = Amp::<O0>::builder().build(sum(2), O::new()).unwrap();
         step(&model, &mut opt, &grads(&[[1.0, 2.0], [3.0, 4.0]]));
         let before = bits(&model.inner().0[1]);
         step(&model, &mut opt, &grads(&[[1.0, 2.0]]));
         assert_eq!(bits(&model.inner().0[1]), before);
     }
+    for_each_optimizer!(check);
+}
 
-    pub(super) fn a_group_has_settings_of_its_own<O: Own>() {
+#[test]
+fn a_group_has_settings_of_its_own() {
+    fn check<O: Own>() {
         let moves = |weight: &Tensor| values(weight) != [1.0, 1.0];
         let (model, mut opt) = Amp::<O0>::builder().build(sum(2), O::new()).unwrap();
         opt.set_lr_group(1, 0.0).unwrap();
@@ -266,4 +289,29 @@ mod checks {
         step(&model, &mut opt, &grads(&[[1.0, 2.0], [3.0, 4.0]]));
         assert_eq!([0, 1].map(|n| moves(&model.inner().0[n])), [true, true]);
     }
+    for_each_optimizer!(check);
+}
+
+/// Rows that are not looked up have a gradient of zero.
+#[test]
+fn sparse_gradients_become_dense() {
+    fn check<O: Own>() {
+        let trained = |sparse| {
+            let store = VarStore::new(Device::Cpu);
+            let ws_init = nn::Init::Const(1.0);
+            let config = nn::EmbeddingConfig { sparse, ws_init, ..Default::default() };
+            let table = nn::embedding(store.root() / "table", 4, 2, config);
+            let builder = Amp::<O0>::builder().loss_scale(Static::new(8.0));
+            let (model, mut opt) = builder.build((store, table), O::new()).unwrap();
+            for ids in [[1i64, 1, 3], [0, 1, 3]] {
+                let loss = model.forward_t(&Tensor::from_slice(&ids), true).sum(Kind::Float);
+                assert!(opt.backward_step(&loss).unwrap().outcome().is_applied());
+            }
+            values(&model.variables()["table.weight"])
+        };
+        let table = trained(true);
+        assert_eq!(table, trained(false));
+        assert_ne!(table, [1.0; 8]);
+    }
+    for_each_optimizer!(check);
 }

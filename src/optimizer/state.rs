@@ -11,7 +11,7 @@ use super::{Engine, Param, SettingError};
 /// An optimizer whose state can be saved: one of [`optim`](crate::optim).
 #[diagnostic::on_unimplemented(
     message = "the state of a `{Self}` cannot be read, so a checkpoint would lose it",
-    label = "use `Sgd`, `Adam` or `AdamW` of `tch_amp::optim`, or call `save_without_optimizer` and `load_without_optimizer`"
+    label = "use one of `tch_amp::optim`, such as `AdamW`, or call `save_without_optimizer` and `load_without_optimizer`"
 )]
 pub trait HasState: Engine {
     /// What torch calls the state tensors of each parameter.

@@ -2,5 +2,5 @@
 use tch_amp::optim::Lamb;
 
 fn main() {
-    let _ = Lamb::new(1e-3);
+    let _ = Lamb::new(1e-3).amsgrad(true);
 }

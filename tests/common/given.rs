@@ -75,6 +75,9 @@ impl<L: OptLevel, O: Optimizer> Given<L, O> {
     }
 }
 
+/// A param group, and for each element its value and its gradients by step.
+type Drawn = (usize, Vec<(f32, Vec<f32>)>);
+
 /// A few parameters in groups 0 and 1, and gradients for a few steps, the first of which has all.
 /// Values and gradients are multiples of 1/16, so that no sum of a gradient and a decay is a near
 /// miss of zero, which FP32 would normalize to noise.
@@ -88,7 +91,7 @@ pub fn training() -> impl Strategy<Value = (Vec<Start>, Vec<Grads>)> {
             values: elements.iter().map(|(value, _)| *value).collect(),
         });
         let steps = present.iter().enumerate().map(|(step, present)| {
-            let grad = |(n, (_, elements)): (usize, &(usize, Vec<(f32, Vec<f32>)>))| {
+            let grad = |(n, (_, elements)): (usize, &Drawn)| {
                 let grad = elements.iter().map(|(_, grads)| grads[step]).collect();
                 Some(grad).filter(|_| step == 0 || n == 0 || present[n])
             };

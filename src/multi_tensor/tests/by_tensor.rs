@@ -184,7 +184,7 @@ proptest! {
         cases in cases(false, 0..3000),
         rules in vec(lamb(), 1..3),
     ) {
-        let in_tch = updated(&cases, &rules, None, |updates| LambRule::tensors(updates));
+        let in_tch = updated(&cases, &rules, None, LambRule::tensors);
         assert_close(&lamb_in_loops(&cases, &rules), &in_tch, 1e-5);
     }
 
@@ -204,7 +204,7 @@ proptest! {
         cases in cases(true, 0..3000),
         rules in vec(novograd(), 1..3),
     ) {
-        let in_tch = updated(&cases, &rules, None, |updates| NovoGradRule::tensors(updates));
+        let in_tch = updated(&cases, &rules, None, NovoGradRule::tensors);
         assert_close(&novograd_in_loops(&cases, &rules), &in_tch, 1e-5);
     }
 
@@ -235,11 +235,11 @@ fn chunks_add_up_to_tensors() {
         };
         [case(200_001), case(7)]
     };
-    let in_tch = updated(&cases(false), &[LAMB], None, |updates| LambRule::tensors(updates));
+    let in_tch = updated(&cases(false), &[LAMB], None, LambRule::tensors);
     assert_close(&lamb_in_loops(&cases(false), &[LAMB]), &in_tch, 1e-4);
     for norm in [NormType::L2, NormType::Max] {
         let rules = [NovoGradRule { norm, ..NOVOGRAD }];
-        let in_tch = updated(&cases(true), &rules, None, |updates| NovoGradRule::tensors(updates));
+        let in_tch = updated(&cases(true), &rules, None, NovoGradRule::tensors);
         assert_close(&novograd_in_loops(&cases(true), &rules), &in_tch, 1e-4);
     }
 }

@@ -1,4 +1,4 @@
-//! Lamb: Adam whose steps are as long as a tensor's weights, not as its gradients.
+//! Lamb: Adam with steps whose length goes by that of a tensor's weights.
 
 use tch::{Device, Kind, TchError, Tensor};
 

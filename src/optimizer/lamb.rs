@@ -12,8 +12,8 @@ use crate::multi_tensor::{LambRule, Update};
 /// Lamb ([You et al. 2019](https://arxiv.org/abs/1904.00962)): the rule of Apex's `FusedLAMB` and
 /// `FusedMixedPrecisionLamb`.
 ///
-/// Adam whose step in each tensor is as long as the tensor's weights: for large batches. Gradients
-/// are clipped first, by the norm of all gradients of the optimizer.
+/// Adam for large batches: its step in each tensor is `lr` times as long as the tensor's weights.
+/// Gradients are clipped first, by the norm of all gradients of the optimizer.
 ///
 /// Default: betas 0.9 and 0.999, eps 1e-6, decoupled weight decay 0.01, bias correction, gradient
 /// averaging, gradients clipped to the norm 1. Apex's default learning rate is 1e-3.

@@ -75,14 +75,27 @@ impl Loop for &mut Chunk<'_> {
             grad.load::<I>(range.start, grads);
             weight.load::<I>(range.start, weights);
             of_weight.add(weights, 1.0);
-            let (m, v) = (&mut m[range.clone()], &mut v[range]);
-            for i in 0..len {
-                let new = rule.moments(grads[i] * *factor, weights[i], [m[i], v[i]]);
-                [m[i], v[i]] = new;
-                grads[i] = rule.direction(weights[i], new);
-            }
+            advance(*rule, grads, *factor, weights, &mut m[range.clone()], &mut v[range]);
             of_direction.add(grads, 1.0);
         }
         *squares = [of_weight.sum(), of_direction.sum()];
+    }
+}
+
+/// Makes the moments new, and puts the directions in the place of the gradients.
+#[inline(always)]
+fn advance(
+    rule: LambRule,
+    grads: &mut [f32],
+    factor: f32,
+    weights: &[f32],
+    m: &mut [f32],
+    v: &mut [f32],
+) {
+    let len = grads.len();
+    let (weights, m, v) = (&weights[..len], &mut m[..len], &mut v[..len]);
+    for i in 0..len {
+        [m[i], v[i]] = rule.moments(grads[i] * factor, weights[i], [m[i], v[i]]);
+        grads[i] = rule.direction(weights[i], [m[i], v[i]]);
     }
 }

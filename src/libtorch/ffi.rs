@@ -50,7 +50,7 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" {
-    fn tch_amp_free_message(message: *mut c_char);
+    pub(super) fn tch_amp_free_message(message: *mut c_char);
 
     pub(super) safe fn tch_amp_grad_enabled() -> bool;
     pub(super) fn tch_amp_tensor_id(tensor: *const C_tensor) -> *const c_void;
@@ -64,6 +64,14 @@ unsafe extern "C" {
         data: *mut *mut c_void,
         len: *mut usize,
     ) -> bool;
+    pub(super) fn tch_amp_memory(
+        tensor: *const C_tensor,
+        write: bool,
+        data: *mut *mut c_void,
+        len: *mut usize,
+        dtype: *mut c_int,
+    ) -> bool;
+    pub(super) safe fn tch_amp_libtorch_path() -> *mut c_char;
 
     pub(super) fn tch_amp_generator_state(
         on_device: *const C_tensor,

@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "calls C++: each block says why it is sound")]
 
 mod autocast;
+mod cuda;
 mod data;
 mod ffi;
 mod generator;
@@ -15,6 +16,7 @@ pub(crate) use autocast::{
     AutocastState, autocast, cast_cache, nest_autocast, register_o1_lists, set_autocast,
     set_cast_cache, unnest_autocast,
 };
+pub(crate) use cuda::{Memory, current_stream, folder, memory};
 pub(crate) use data::{bytes, bytes_mut, slice, slice_mut};
 pub(crate) use ffi::AutocastDevice;
 pub(crate) use generator::{generator_state, set_generator_state};

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "libtorch_cuda.h"
 #include "o1_kernels.h"
 
 namespace {
@@ -43,10 +44,18 @@ char* caught(const Body& body) noexcept {
   }
 }
 
-bool is_plain_array(const at::Tensor& tensor, int dtype) {
-  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
-      (dtype < 0 || static_cast<int>(tensor.scalar_type()) == dtype) && tensor.is_contiguous() &&
-      tensor.has_storage() && !tensor.is_neg() && !tensor.is_conj();
+bool is_array(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.has_storage() &&
+      !tensor.is_neg() && !tensor.is_conj();
+}
+
+void* data_of(const at::Tensor& tensor, bool write) {
+  if (!write) {
+    return const_cast<void*>(tensor.const_data_ptr());
+  }
+  // A graph that saved the tensor refuses to run backward after this.
+  tensor.unsafeGetTensorImpl()->bump_version();
+  return tensor.mutable_data_ptr();
 }
 
 at::Generator default_generator(const at::Tensor& on_device) {
@@ -123,21 +132,34 @@ char* tch_amp_set_grad(const at::Tensor* tensor, const at::Tensor* grad) noexcep
 bool tch_amp_data(const at::Tensor* tensor, int dtype, bool write, void** data, size_t* len) noexcept {
   bool found = false;
   char* failure = caught([&] {
-    if (!is_plain_array(*tensor, dtype)) {
-      return;
+    if (is_array(*tensor) && tensor->device().is_cpu() &&
+        (dtype < 0 || static_cast<int>(tensor->scalar_type()) == dtype)) {
+      *data = data_of(*tensor, write);
+      *len = static_cast<size_t>(tensor->numel());
+      found = true;
     }
-    if (write) {
-      // A graph that saved the tensor refuses to run backward after this.
-      tensor->unsafeGetTensorImpl()->bump_version();
-      *data = tensor->mutable_data_ptr();
-    } else {
-      *data = const_cast<void*>(tensor->const_data_ptr());
-    }
-    *len = static_cast<size_t>(tensor->numel());
-    found = true;
   });
   tch_amp_free_message(failure);
   return found;
+}
+
+bool tch_amp_memory(const at::Tensor* tensor, bool write, void** data, size_t* len, int* dtype) noexcept {
+  bool found = false;
+  char* failure = caught([&] {
+    if (is_array(*tensor)) {
+      *data = data_of(*tensor, write);
+      *len = static_cast<size_t>(tensor->numel());
+      *dtype = static_cast<int>(tensor->scalar_type());
+      found = true;
+    }
+  });
+  tch_amp_free_message(failure);
+  return found;
+}
+
+char* tch_amp_libtorch_path() noexcept {
+  const char* path = tch_amp::libtorch_path();
+  return path != nullptr ? message(path) : nullptr;
 }
 
 char* tch_amp_generator_state(const at::Tensor* on_device, at::Tensor** state) noexcept {

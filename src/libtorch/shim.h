@@ -34,6 +34,12 @@ char* tch_amp_set_grad(const at::Tensor* tensor, const at::Tensor* grad) noexcep
 // Returns false unless the tensor is a row-major array of `dtype` in the CPU's memory; a negative `dtype` stands for any.
 bool tch_amp_data(const at::Tensor* tensor, int dtype, bool write, void** data, size_t* len) noexcept;
 
+// Returns false unless the tensor is a row-major array, on any device; `data` is an address of that device.
+bool tch_amp_memory(const at::Tensor* tensor, bool write, void** data, size_t* len, int* dtype) noexcept;
+
+// The path of libtorch's own library, for `tch_amp_free_message`; null where it cannot be told.
+char* tch_amp_libtorch_path() noexcept;
+
 // The state of the random-number generator that libtorch uses by default on the tensor's device.
 char* tch_amp_generator_state(const at::Tensor* on_device, at::Tensor** state) noexcept;
 char* tch_amp_set_generator_state(const at::Tensor* on_device, const at::Tensor* state) noexcept;

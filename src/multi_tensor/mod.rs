@@ -1,12 +1,13 @@
 //! The few operations over many tensors that a training step is made of.
 //!
 //! The typed API calls these and knows nothing of the device below. The CPU has loops of its own
-//! (`cpu`); every other device runs plain tch operations (`tensor_ops`), which is also the path
-//! for a GPU whose kernels cannot be compiled. Floating-point arithmetic is FP32 without fused
+//! (`cpu`), NVIDIA's GPUs have kernels (`cuda`); every other device runs plain tch operations
+//! (`tensor_ops`), which is also the path for a GPU whose kernels cannot be used. Floating-point arithmetic is FP32 without fused
 //! multiply-add, and the CPU's sums of squares are FP64, so that results do not depend on the
 //! instruction set.
 
 mod cpu;
+pub(crate) mod cuda;
 mod lamb;
 mod noise;
 mod novograd;
@@ -18,11 +19,29 @@ mod tests;
 use tch::{Device, Kind, TchError, Tensor};
 
 use cpu::InstructionSet;
+use cuda::Kernels;
+pub(crate) use cuda::Tables;
 pub(crate) use lamb::LambRule;
 pub(crate) use noise::Noise;
 pub use novograd::NormType;
 pub(crate) use novograd::NovoGradRule;
 pub(crate) use rule::{ElementRule, Rule};
+
+/// Tells which kernels of this crate a step runs on a device, such as `avx512` or
+/// `sm_90, compiled by NVRTC 13.0`.
+///
+/// Training works without them too, by libtorch's operations, only slower.
+///
+/// # Errors
+///
+/// Why there are none.
+pub fn kernels(device: Device) -> Result<String, Unavailable> {
+    match (Kernels::find(device), device) {
+        (Ok(kernels), _) => Ok(kernels.describe()),
+        (Err(_), Device::Cpu) => Ok(InstructionSet::chosen().to_string()),
+        (Err(reason), _) => Err(reason),
+    }
+}
 
 /// How gradients fail to be finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,22 +99,29 @@ impl<R: Copy, const K: usize> Update<'_, R, K> {
 /// # Syncs
 ///
 /// Once on a device that is not the CPU.
-pub(crate) fn check(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
+pub(crate) fn check(
+    tables: &Tables,
+    grads: &[Option<Tensor>],
+    factor: f32,
+) -> Result<Check, TchError> {
     let mut devices: Vec<_> = grads.iter().flatten().map(Tensor::device).collect();
     devices.dedup();
     match devices[..] {
         [] => Ok(Check::default()),
-        [Device::Cpu] => cpu::check(grads, factor),
-        [_] => tensor_ops::check(grads, factor),
-        _ => one_by_one(grads, factor),
+        [device] => match (Kernels::of(device), device) {
+            (Some(kernels), _) => cuda::check(kernels, tables, grads, factor),
+            (None, Device::Cpu) => cpu::check(grads, factor),
+            (None, _) => tensor_ops::check(grads, factor),
+        },
+        _ => one_by_one(tables, grads, factor),
     }
 }
 
 /// For models on several devices.
-fn one_by_one(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
+fn one_by_one(tables: &Tables, grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> {
     let mut found = Check::default();
     for (index, grad) in grads.iter().enumerate() {
-        let check = check(&[grad.as_ref().map(Tensor::shallow_clone)], factor)?;
+        let check = check(tables, &[grad.as_ref().map(Tensor::shallow_clone)], factor)?;
         found.squared_norm += check.squared_norm;
         found.non_finite = found.non_finite.or(check.non_finite.map(|(_, kind)| (index, kind)));
     }
@@ -104,10 +130,13 @@ fn one_by_one(grads: &[Option<Tensor>], factor: f32) -> Result<Check, TchError> 
 
 /// Makes `grad * factor` as a new FP32 tensor.
 pub(crate) fn scale(grad: &Tensor, factor: f32) -> Result<Tensor, TchError> {
-    let same = factor == 1.0 && grad.f_kind()? == Kind::Float;
-    match grad.device() {
-        Device::Cpu if !same => cpu::scale(grad, factor),
-        _ => tensor_ops::scale(grad, factor),
+    if factor == 1.0 && grad.f_kind()? == Kind::Float {
+        return Ok(grad.shallow_clone());
+    }
+    match (Kernels::of(grad.device()), grad.device()) {
+        (Some(kernels), _) => cuda::scale(kernels, grad, factor),
+        (None, Device::Cpu) => cpu::scale(grad, factor),
+        (None, _) => tensor_ops::scale(grad, factor),
     }
 }
 
@@ -115,14 +144,25 @@ pub(crate) fn scale(grad: &Tensor, factor: f32) -> Result<Tensor, TchError> {
 ///
 /// An entry without a gradient stays as it is; an entry without a sum becomes the scaled gradient.
 /// The check's squared norm is that of all sums that got a gradient.
+///
+/// # Syncs
+///
+/// Once on a device that is not the CPU.
 pub(crate) fn accumulate(
+    tables: &Tables,
     sums: &mut [Option<Tensor>],
     grads: &[Option<Tensor>],
     factor: f32,
 ) -> Result<Check, TchError> {
     let _no_grad = tch::no_grad_guard();
-    if grads.iter().flatten().all(|grad| grad.device() == Device::Cpu) {
-        return cpu::accumulate(sums, grads, factor);
+    let mut devices = grads.iter().flatten().map(Tensor::device);
+    let device = devices.next().unwrap_or(Device::Cpu);
+    if devices.all(|other| other == device) {
+        match (Kernels::of(device), device) {
+            (Some(kernels), _) => return cuda::accumulate(kernels, tables, sums, grads, factor),
+            (None, Device::Cpu) => return cpu::accumulate(sums, grads, factor),
+            (None, _) => {}
+        }
     }
     let mut touched = Vec::with_capacity(sums.len());
     for (sum, grad) in sums.iter_mut().zip(grads) {
@@ -138,7 +178,7 @@ pub(crate) fn accumulate(
         touched.push(Some(new.shallow_clone()));
         *sum = Some(new);
     }
-    check(&touched, 1.0)
+    check(tables, &touched, 1.0)
 }
 
 /// Applies an optimizer's rule to each tensor.

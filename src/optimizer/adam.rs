@@ -7,7 +7,10 @@ use super::{
     elementwise::{Groups, Settings},
     engine::{SettingError, ensure_beta, ensure_not_negative},
 };
-use crate::multi_tensor::{self, ElementRule, Rule, Update};
+use crate::multi_tensor::{
+    self, ElementRule, Rule, Update,
+    cuda::{self, DeviceSettings, RuleKernels},
+};
 
 macro_rules! adam {
     ($(#[$doc:meta])* $name:ident, $decay:ident, $default_decay:literal, $decay_doc:literal) => {
@@ -155,6 +158,20 @@ impl Settings<2> for AdamSettings {
             step_size: (self.lr / correction(self.beta1)) as f32,
             root_scale: (1.0 / correction(self.beta2).sqrt()) as f32,
         }
+    }
+
+    fn on_gpu(&self) -> Option<(RuleKernels, DeviceSettings)> {
+        let betas = [self.beta1, self.beta2];
+        let settings = cuda::AdamSettings {
+            lr: self.lr,
+            beta: betas,
+            eps: self.eps,
+            weight_decay: self.weight_decay,
+            decoupled: u32::from(self.decay == Decay::Decoupled),
+            reserved: 0,
+        };
+        let rule = RuleKernels { source: &cuda::ADAM, prefix: "adam" };
+        Some((rule, DeviceSettings::new(&settings, Some(betas))))
     }
 
     fn update(updates: &mut [Update<'_, AdamRule, 2>]) -> Result<(), TchError> {

@@ -6,7 +6,11 @@ use tch::{TchError, Tensor};
 
 use super::{Param, SettingError};
 use crate::{
-    builder::BuildError, config::Properties, model::Link, multi_tensor::Noise, rounding::Rounding,
+    builder::BuildError,
+    config::Properties,
+    model::Link,
+    multi_tensor::{Noise, Tables},
+    rounding::Rounding,
     scaler::Scales,
 };
 
@@ -21,11 +25,21 @@ pub struct Core {
     pub(crate) number: usize,
     /// Steps that were applied.
     pub(crate) updates: u64,
+    /// What GPU kernels are told of the tensors.
+    pub(crate) tables: Tables,
 }
 
 impl Core {
     pub(crate) fn new(properties: Properties, scales: Arc<Scales>) -> Self {
-        Self { params: Vec::new(), models: Vec::new(), scales, properties, number: 0, updates: 0 }
+        Self {
+            params: Vec::new(),
+            models: Vec::new(),
+            scales,
+            properties,
+            number: 0,
+            updates: 0,
+            tables: Tables::default(),
+        }
     }
 
     /// Takes up the parameters that were added to the models.

@@ -11,7 +11,10 @@ use super::{
     engine::SettingError,
     state::{Prepared, SavedState, StateProblem},
 };
-use crate::multi_tensor::{Noise, Update};
+use crate::multi_tensor::{
+    Noise, Tables, Update,
+    cuda::{self, DeviceSettings, Kernels, Row, Rows, RuleKernels},
+};
 
 /// The settings of one param group, and the rule they make.
 pub(super) trait Settings<const K: usize>: Copy + Debug {
@@ -27,6 +30,10 @@ pub(super) trait Settings<const K: usize>: Copy + Debug {
     fn check(&self) -> Result<(), SettingError>;
     fn lr_mut(&mut self) -> &mut f64;
     fn rule(&self, step: u64) -> Self::Rule;
+    /// The rule's CUDA kernels, and the settings as these take them; `None` where there are none.
+    fn on_gpu(&self) -> Option<(RuleKernels, DeviceSettings)> {
+        None
+    }
     /// Applies the rules to the parameters that have gradients.
     fn update(updates: &mut [Update<'_, Self::Rule, K>]) -> Result<(), TchError>;
 
@@ -43,6 +50,26 @@ pub(super) struct Groups<S, const K: usize> {
     overrides: BTreeMap<usize, S>,
     pub(super) only: Option<Vec<String>>,
     state: Vec<Option<State<K>>>,
+}
+
+/// An update by CUDA kernels.
+struct OnGpu {
+    kernels: &'static Kernels,
+    rule: RuleKernels,
+    groups: Vec<usize>,
+    settings: Vec<DeviceSettings>,
+    rows: Rows,
+}
+
+impl OnGpu {
+    /// The place of a group's settings.
+    fn place(&self, group: usize) -> usize {
+        self.groups.binary_search(&group).unwrap_or_default()
+    }
+
+    fn apply(&self, tables: &Tables, factor: f32) -> Result<(), TchError> {
+        cuda::update(self.kernels, self.rule, tables, &self.rows, &self.settings, factor)
+    }
 }
 
 #[derive(Debug)]
@@ -81,14 +108,19 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         grads: &[Option<Tensor>],
         factor: f32,
         noise: Option<Noise>,
+        tables: &Tables,
     ) -> Result<(), TchError> {
+        let mut gpu = self.on_gpu(params, grads);
         let Self { default, overrides, state, .. } = self;
         state.resize_with(params.len(), || None);
         let mut updates = Vec::with_capacity(params.len());
         // Parameters of one group have mostly been updated equally often.
         let mut last: Option<(usize, u64, S::Rule)> = None;
         for ((param, grad), state) in params.iter_mut().zip(grads).zip(state) {
-            let Some(grad) = grad else { continue };
+            let Some(grad) = grad else {
+                gpu.iter_mut().for_each(|gpu| gpu.rows.skip());
+                continue;
+            };
             let param_group = param.group();
             let settings = overrides.get(&param_group).unwrap_or(default);
             let state = match state {
@@ -98,6 +130,14 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
             state.steps += 1;
             let noise = noise.map(|noise| noise.of(param.name()));
             let (weight, copy) = param.full_and_copy();
+            if let Some(gpu) = &mut gpu {
+                let (copy, state, step) = (copy.as_deref(), &state.tensors, state.steps);
+                let group = gpu.place(param_group);
+                if gpu.rows.push(&Row { grad, weight, copy, state, noise, group, step })? {
+                    continue;
+                }
+                gpu.rows.skip();
+            }
             let rule = match last {
                 Some((group, steps, rule)) if (group, steps) == (param_group, state.steps) => rule,
                 _ => settings.rule(state.steps),
@@ -106,7 +146,24 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
             let state = &mut state.tensors;
             updates.push(Update { rule, grad, factor, weight, noise, copy, state });
         }
+        if let Some(gpu) = gpu {
+            gpu.apply(tables, factor)?;
+        }
         S::update(&mut updates)
+    }
+
+    /// What an update on a GPU needs, where there are kernels for the rule and the device.
+    fn on_gpu(&self, params: &[Param], grads: &[Option<Tensor>]) -> Option<OnGpu> {
+        let (rule, _) = self.default.on_gpu()?;
+        let mut devices = grads.iter().flatten().map(Tensor::device);
+        let device = devices.next().filter(|device| devices.all(|other| other == *device))?;
+        let kernels = Kernels::of(device)?;
+        let mut groups: Vec<_> = params.iter().map(Param::group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let settings = groups.iter().map(|&group| Some(self.settings(group).on_gpu()?.1));
+        let settings = settings.collect::<Option<_>>()?;
+        Some(OnGpu { kernels, rule, groups, settings, rows: Rows::default() })
     }
 
     pub(super) fn set_lr(&mut self, group: Option<usize>, lr: f64) {

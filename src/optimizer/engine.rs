@@ -5,7 +5,7 @@ use tch::{TchError, Tensor};
 use super::{Param, Selection};
 use crate::{
     builder::{BuildError, Listed},
-    multi_tensor::Noise,
+    multi_tensor::{Noise, Tables},
 };
 
 /// An optimizer that can be passed to [`build`](crate::builder::AmpBuilder::build): one of
@@ -42,6 +42,7 @@ pub trait Engine: std::fmt::Debug {
         grads: &[Option<Tensor>],
         factor: f32,
         noise: Option<Noise>,
+        tables: &Tables,
     ) -> Result<(), TchError>;
 
     /// Sets the learning rate of one group, or of all.

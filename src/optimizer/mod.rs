@@ -210,7 +210,8 @@ impl<L: OptLevel, O: Optimizer, N: LossCount> AmpOptimizer<L, O, N> {
     pub(crate) fn apply(&mut self, grads: &[Option<Tensor>], factor: f32) -> Result<(), TchError> {
         self.core.ensure_masters(grads)?;
         let noise = self.core.noise();
-        self.optimizer.apply(&mut self.core.params, grads, factor, noise)?;
+        let Core { params, tables, .. } = &mut self.core;
+        self.optimizer.apply(params, grads, factor, noise, tables)?;
         self.core.updates += 1;
         Ok(())
     }

@@ -7,7 +7,10 @@ use super::{
     elementwise::{Groups, Settings},
     engine::{SettingError, ensure, ensure_beta, ensure_not_negative},
 };
-use crate::multi_tensor::{self, ElementRule, Rule, Update};
+use crate::multi_tensor::{
+    self, ElementRule, Rule, Update,
+    cuda::{self, DeviceSettings, RuleKernels},
+};
 
 /// Stochastic gradient descent with momentum: the rule of `torch.optim.SGD`.
 ///
@@ -122,6 +125,19 @@ impl Settings<1> for SgdSettings {
             weight_decay: self.weight_decay as f32,
             nesterov: self.nesterov,
         }
+    }
+
+    fn on_gpu(&self) -> Option<(RuleKernels, DeviceSettings)> {
+        let settings = cuda::SgdSettings {
+            lr: self.lr,
+            momentum: self.momentum,
+            dampening: self.dampening,
+            weight_decay: self.weight_decay,
+            nesterov: u32::from(self.nesterov),
+            reserved: 0,
+        };
+        let rule = RuleKernels { source: &cuda::SGD, prefix: "sgd" };
+        Some((rule, DeviceSettings::new(&settings, None)))
     }
 
     fn update(updates: &mut [Update<'_, SgdRule, 1>]) -> Result<(), TchError> {

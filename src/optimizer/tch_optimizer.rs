@@ -11,7 +11,7 @@ use crate::{
     level::OptLevel,
     libtorch,
     loss::LossCount,
-    multi_tensor::{self, Noise},
+    multi_tensor::{self, Noise, Tables},
 };
 
 impl<L: OptLevel, N: LossCount> AmpOptimizer<L, Optimizer, N> {
@@ -102,6 +102,7 @@ impl Engine for Optimizer {
         grads: &[Option<Tensor>],
         factor: f32,
         noise: Option<Noise>,
+        _: &Tables,
     ) -> Result<(), TchError> {
         let mut swapped = Swapped(Vec::new());
         for (param, grad) in params.iter_mut().zip(grads) {

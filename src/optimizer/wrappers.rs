@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     builder::{BuildError, Listed},
-    multi_tensor::Noise,
+    multi_tensor::{Noise, Tables},
 };
 
 /// What every optimizer that wraps [`Groups`] has.
@@ -84,8 +84,9 @@ macro_rules! optimizers {
                 grads: &[Option<Tensor>],
                 factor: f32,
                 noise: Option<Noise>,
+                tables: &Tables,
             ) -> Result<(), TchError> {
-                self.0.apply(params, grads, factor, noise)
+                self.0.apply(params, grads, factor, noise, tables)
             }
 
             fn set_lr(&mut self, group: Option<usize>, lr: f64) {

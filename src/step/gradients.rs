@@ -4,7 +4,7 @@ use tch::Tensor;
 
 use super::StepError;
 use crate::{
-    multi_tensor::{self, Check, NonFinite},
+    multi_tensor::{self, Check, NonFinite, Tables},
     optimizer::Param,
 };
 
@@ -27,6 +27,7 @@ pub(super) struct Gradients {
     plain: bool,
     /// Whether handles on the gradients were given out, through which they can be written.
     lent: bool,
+    tables: Tables,
 }
 
 /// What is known of one loss's gradients: the first parameter with a non-finite one.
@@ -43,7 +44,7 @@ struct Latest {
 }
 
 impl Gradients {
-    pub(super) fn new(params: usize, losses: usize, plain: bool) -> Self {
+    pub(super) fn new(params: usize, losses: usize, plain: bool, tables: Tables) -> Self {
         Self {
             latest: None,
             sums: std::iter::repeat_with(|| None).take(params).collect(),
@@ -52,6 +53,7 @@ impl Gradients {
             squared_norm: None,
             plain,
             lent: false,
+            tables,
         }
     }
 
@@ -73,7 +75,7 @@ impl Gradients {
     /// Looks for non-finite values in the gradients of the latest pass.
     pub(super) fn check_latest(&mut self, params: &[Param]) -> Result<Finding, StepError> {
         let Some(latest) = self.latest.as_mut().filter(|_| !self.plain) else { return Ok(None) };
-        let check = multi_tensor::check(&latest.grads, (1.0 / latest.scale) as f32)?;
+        let check = multi_tensor::check(&self.tables, &latest.grads, (1.0 / latest.scale) as f32)?;
         latest.check = Some(check);
         Ok(finding(params, check))
     }
@@ -87,7 +89,9 @@ impl Gradients {
                 if !self.plain {
                     let check = match latest.check {
                         Some(check) => check,
-                        None => multi_tensor::check(&latest.grads, self.factor as f32)?,
+                        None => {
+                            multi_tensor::check(&self.tables, &latest.grads, self.factor as f32)?
+                        }
                     };
                     self.note(latest.loss, finding(params, check));
                     // The check looked at the unscaled values, the norm here is of the scaled ones.
@@ -107,10 +111,10 @@ impl Gradients {
     fn fold(&mut self, params: &[Param]) -> Result<(), StepError> {
         let Some(Latest { loss, scale, grads, .. }) = self.latest.take() else { return Ok(()) };
         let factor = (1.0 / scale) as f32;
-        let mut check = multi_tensor::accumulate(&mut self.sums, &grads, factor)?;
+        let mut check = multi_tensor::accumulate(&self.tables, &mut self.sums, &grads, factor)?;
         // Sums that are spoilt already say nothing of this pass.
         if self.overflowed() {
-            check = multi_tensor::check(&grads, factor)?;
+            check = multi_tensor::check(&self.tables, &grads, factor)?;
         }
         self.note(loss, finding(params, check));
         Ok(())
@@ -158,7 +162,7 @@ impl Gradients {
     /// `unscale_` and `step`, NaN included.
     pub(super) fn check_lent(&mut self, params: &[Param]) -> Result<(), StepError> {
         if self.lent && !self.overflowed() {
-            let check = multi_tensor::check(&self.sums, self.factor as f32)?;
+            let check = multi_tensor::check(&self.tables, &self.sums, self.factor as f32)?;
             if let Some(&first) = self.losses().first() {
                 self.note(first, finding(params, check));
             }
@@ -199,7 +203,7 @@ impl Gradients {
     pub(super) fn norm_value(&mut self) -> Result<f64, StepError> {
         let squared = match self.squared_norm {
             Some(squared) => squared,
-            None => multi_tensor::check(&self.sums, 1.0)?.squared_norm,
+            None => multi_tensor::check(&self.tables, &self.sums, 1.0)?.squared_norm,
         };
         self.squared_norm = Some(squared);
         Ok(squared.sqrt() * self.factor)

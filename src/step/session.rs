@@ -23,7 +23,7 @@ pub(super) struct Session<'o, L: OptLevel, O: Optimizer, N: LossCount> {
 impl<'o, L: OptLevel, O: Optimizer, N: LossCount> Session<'o, L, O, N> {
     pub(super) fn new(opt: &'o mut AmpOptimizer<L, O, N>) -> Self {
         let plain = opt.core.properties.plain_step();
-        let grads = Gradients::new(opt.core.params.len(), N::USIZE, plain);
+        let grads = Gradients::new(opt.core.params.len(), N::USIZE, plain, opt.core.tables.clone());
         Self { opt, grads, ended: false }
     }
 

@@ -1,0 +1,185 @@
+//! New weights by an optimizer's rule.
+#![allow(unsafe_code, reason = "hands addresses of tensors to kernels")]
+
+use tch::{TchError, Tensor};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::{
+    Kernels, Source,
+    gradients::{Dense, unlike},
+    launch::Step,
+    layout::{self, Grads, MAX_TENSORS, Progress, State},
+    table::{Entry, Tables, Type, Types, Weight, address, upload},
+};
+use crate::{libtorch::memory, multi_tensor::Noise};
+
+/// The kernels of an optimizer's rule.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RuleKernels {
+    pub(crate) source: &'static Source,
+    /// What their names begin with.
+    pub(crate) prefix: &'static str,
+}
+
+/// The settings of one param group, as kernels take them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DeviceSettings {
+    bytes: Vec<u8>,
+    /// The rates whose powers correct the moments' bias.
+    betas: Option<[f64; 2]>,
+}
+
+impl DeviceSettings {
+    pub(crate) fn new(settings: &(impl IntoBytes + Immutable), betas: Option<[f64; 2]>) -> Self {
+        Self { bytes: settings.as_bytes().to_vec(), betas }
+    }
+}
+
+/// One parameter's tensors.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) grad: &'a Tensor,
+    pub(crate) weight: &'a Tensor,
+    pub(crate) copy: Option<&'a Tensor>,
+    pub(crate) state: &'a [Tensor],
+    pub(crate) noise: Option<Noise>,
+    /// The place of its settings.
+    pub(crate) group: usize,
+    /// The number of this update, counted from 1.
+    pub(crate) step: u64,
+}
+
+/// The tensors of an update, by parameter.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    entries: Vec<Entry>,
+    grads: Vec<Option<Dense>>,
+    steps: Vec<u64>,
+    noise: Option<Noise>,
+}
+
+impl Rows {
+    /// Adds a parameter without a gradient.
+    pub(crate) fn skip(&mut self) {
+        self.entries.push(Entry { tensor: layout::Tensor::default(), types: None });
+        self.grads.push(None);
+        self.steps.push(0);
+    }
+
+    /// Adds a parameter, or returns false if its weights are not row-major.
+    pub(crate) fn push(&mut self, row: &Row<'_>) -> Result<bool, TchError> {
+        let (Some(weight), Some(copy)) = (memory(row.weight, true), written(row.copy)) else {
+            return Ok(false);
+        };
+        let grad = Dense::of(row.grad)?;
+        let mut state = [0; 2];
+        for (address, tensor) in state.iter_mut().zip(row.state) {
+            let memory = memory(tensor, true).filter(|m| m.elements == weight.elements);
+            *address = memory.ok_or_else(unlike)?.address;
+        }
+        let fits = grad.memory.elements == weight.elements
+            && copy.is_none_or(|copy| copy.elements == weight.elements);
+        let types = match (Type::of(weight.kind), copy.map(|copy| Type::of(copy.kind))) {
+            (Some(Type::F32), Some(Some(copy @ (Type::F16 | Type::Bf16)))) => Weight::Master(copy),
+            (Some(Type::Bf16), None) if row.noise.is_some() => Weight::Stochastic,
+            (Some(weight), None) => Weight::Plain(weight),
+            _ => return Err(unlike()),
+        };
+        let (true, Some(kind)) = (fits, Type::of(grad.memory.kind)) else { return Err(unlike()) };
+        if !is_compiled(kind, types) {
+            return Ok(false);
+        }
+        let tensor = layout::Tensor {
+            weight: weight.address,
+            copy: copy.map_or(0, |copy| copy.address),
+            state,
+            elements: weight.elements,
+            noise: row.noise.map_or(0, |noise| noise.parameter),
+            group: row.group as u32,
+        };
+        self.entries.push(Entry { tensor, types: Some(Types { grad: kind, weight: types }) });
+        self.grads.push(Some(grad));
+        self.steps.push(row.step);
+        self.noise = self.noise.or(row.noise);
+        Ok(true)
+    }
+}
+
+/// Gradients have the weight's type, or are FP32.
+fn is_compiled(grad: Type, weight: Weight) -> bool {
+    let of_weight = match weight {
+        Weight::Master(copy) => copy,
+        Weight::Stochastic => Type::Bf16,
+        Weight::Plain(Type::F32) | Weight::None => return true,
+        Weight::Plain(low) => low,
+    };
+    grad == Type::F32 || grad == of_weight
+}
+
+fn written(copy: Option<&Tensor>) -> Option<Option<crate::libtorch::Memory>> {
+    match copy {
+        Some(copy) => memory(copy, true).map(Some),
+        None => Some(None),
+    }
+}
+
+/// Applies a rule to each tensor in one pass, after multiplying the gradient by `factor`.
+pub(crate) fn update(
+    kernels: &Kernels,
+    rule: RuleKernels,
+    tables: &Tables,
+    rows: &Rows,
+    settings: &[DeviceSettings],
+    factor: f32,
+) -> Result<(), TchError> {
+    let device = kernels.device;
+    let state = upload(&State { factor, ..State::default() }, device)?;
+    let bytes: Vec<u8> = settings.iter().flat_map(|group| &group.bytes).copied().collect();
+    let uploaded = upload(bytes.as_slice(), device)?;
+    let noise = rows.noise.map_or_else(layout::Noise::default, |noise| layout::Noise {
+        seed: noise.seed,
+        step: noise.step,
+    });
+    for first in (0..rows.entries.len()).step_by(MAX_TENSORS) {
+        let window = first..rows.entries.len().min(first + MAX_TENSORS);
+        let entries = &rows.entries[window.clone()];
+        let mut pointers = Box::new(Grads { pointer: [0; MAX_TENSORS] });
+        for (grad, pointer) in rows.grads[window.clone()].iter().zip(&mut pointers.pointer) {
+            *pointer = grad.as_ref().map_or(0, |grad| grad.memory.address);
+        }
+        let progress: Vec<_> = entries
+            .iter()
+            .zip(&rows.steps[window])
+            .map(|(entry, &step)| progress(step, &settings[entry.tensor.group as usize]))
+            .collect();
+        let progress = upload(progress.as_slice(), device)?;
+        let table = tables.of(kernels, entries)?;
+        for (types, chunks) in table.by_types() {
+            let name = format!("{}_{}", rule.prefix, types.suffix());
+            let mut part = table.part(chunks);
+            let (settings, progress) = (address(&uploaded), address(&progress));
+            let mut step = Step { settings, progress, state: address(&state), noise };
+            // SAFETY: the tensors live, and are only used by libtorch, in the same stream.
+            unsafe { kernels.update(rule.source, &name, &mut pointers, &mut part, &mut step)? };
+        }
+    }
+    Ok(())
+}
+
+fn progress(step: u64, settings: &DeviceSettings) -> Progress {
+    let correction = |beta: f64| 1.0 - beta.powf(step as f64);
+    Progress { step, correction: settings.betas.map_or([1.0; 2], |betas| betas.map(correction)) }
+}
+
+impl Types {
+    /// What the names of kernels for these types end with.
+    fn suffix(self) -> String {
+        let grad = self.grad.name();
+        match self.weight {
+            Weight::None => grad.to_owned(),
+            Weight::Master(copy) => format!("{grad}_master_{}", copy.name()),
+            Weight::Plain(weight) => format!("{grad}_{}", weight.name()),
+            Weight::Stochastic => format!("{grad}_stochastic"),
+        }
+    }
+}

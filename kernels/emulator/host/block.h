@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <type_traits>
@@ -24,7 +25,7 @@ enum class Wait { None, Barrier, Warp, Done };
 
 struct Fiber {
     ucontext_t context;
-    std::vector<char> stack;
+    std::unique_ptr<char[]> stack;
     Wait wait;
     bool vote;
     uint64_t given;
@@ -113,7 +114,7 @@ inline void run_block(unsigned threads, std::mt19937_64* random) {
         Fiber& fiber = fibers[t];
         fiber.wait = Wait::None;
         getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.data();
+        fiber.context.uc_stack.ss_sp = fiber.stack.get();
         fiber.context.uc_stack.ss_size = STACK;
         fiber.context.uc_link = &scheduler;
         makecontext(&fiber.context, enter, 0);
@@ -158,7 +159,9 @@ inline std::string launch(const Kernel& kernel, unsigned blocks, unsigned thread
     std::mt19937_64 random(seed);
     fibers.resize(threads);
     given.assign(threads, 0);
-    for (Fiber& fiber : fibers) fiber.stack.resize(STACK);
+    for (Fiber& fiber : fibers) {
+        if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+    }
     fault.clear();
     body = [&] { kernel(arguments); };
     gridDim.x = blocks;

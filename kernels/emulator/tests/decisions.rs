@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Kind, Random, Tensors};
+use common::{Kind, Random, Subject, Tensors};
 
 fn tensors() -> Tensors {
     Tensors::random(&mut Random(21), Kind::F32, Kind::F32, Kind::F32)
@@ -13,7 +13,7 @@ fn tensors() -> Tensors {
 fn look(tensors: &mut Tensors, overflow: bool) -> (f64, u64, u32) {
     let value = if overflow { f32::INFINITY } else { 0.5 };
     tensors.items[1].grad.as_mut().unwrap().set(0, value);
-    tensors.look("check_f32", 1);
+    tensors.look(&Subject::linked(), "check_f32", 1).unwrap();
     let state = tensors.state;
     assert_eq!(state.skip, u32::from(overflow));
     assert_eq!(state.inverse_scale, (1.0 / state.scale) as f32);
@@ -111,9 +111,9 @@ fn decisions_can_be_a_kernel_of_their_own() {
     let mut apart = tensors();
     apart.decision.decide_here = 0;
     apart.items[1].grad.as_mut().unwrap().set(0, 0.5);
-    apart.look("check_f32", 1);
+    apart.look(&Subject::linked(), "check_f32", 1).unwrap();
     assert_eq!((apart.state.norm, apart.state.unskipped), (0.0, 0));
-    apart.look("decide_step", 1);
+    apart.look(&Subject::linked(), "decide_step", 1).unwrap();
     assert_eq!(apart.state, whole.state);
     assert_eq!(apart.progress, whole.progress);
 }

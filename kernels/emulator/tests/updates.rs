@@ -1,65 +1,12 @@
-//! Every update kernel against its formula in plain loops, bit for bit.
+//! Every update kernel against its formula, and random bits against the authors' vector.
 
 mod common;
 
-use common::{Item, Kind, Random, Tensors, bits};
-use tch_amp_emulator::{AdamSettings, Noise, Progress, SgdSettings};
-
-/// The variants: gradient, weight, and the 16-bit copy of a master.
-const VARIANTS: [&str; 13] = [
-    "f16_master_f16",
-    "bf16_master_bf16",
-    "f32_master_f16",
-    "f32_master_bf16",
-    "f16_f32",
-    "bf16_f32",
-    "f32_f32",
-    "f16_f16",
-    "f32_f16",
-    "bf16_bf16",
-    "f32_bf16",
-    "bf16_stochastic",
-    "f32_stochastic",
-];
-
-struct Variant {
-    grad: Kind,
-    weight: Kind,
-    copy: Option<Kind>,
-    stochastic: bool,
-}
-
-impl Variant {
-    fn named(name: &str) -> Self {
-        let parts: Vec<_> = name.split('_').collect();
-        let (weight, copy) = match parts[1..] {
-            ["master", copy] => (Kind::F32, Some(Kind::named(copy))),
-            [weight] => (Kind::named(weight), None),
-            _ => panic!("{name}"),
-        };
-        let stochastic = parts[1] == "stochastic";
-        Self { grad: Kind::named(parts[0]), weight, copy, stochastic }
-    }
-}
-
-/// Philox4x32-7 (Salmon et al., 2011): the 16 bits of an element.
-fn random_bits(noise: Noise, parameter: u32, element: usize) -> u32 {
-    let mut counter =
-        [(element / 8) as u32, parameter, noise.step as u32, (noise.step >> 32) as u32];
-    let mut key = [noise.seed as u32, (noise.seed >> 32) as u32];
-    for _ in 0..7 {
-        let p = u64::from(counter[0]) * 0xD251_1F53;
-        let q = u64::from(counter[2]) * 0xCD9E_8D57;
-        counter = [
-            (q >> 32) as u32 ^ counter[1] ^ key[0],
-            q as u32,
-            (p >> 32) as u32 ^ counter[3] ^ key[1],
-            p as u32,
-        ];
-        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
-    }
-    counter[element % 8 / 2] >> (16 * (element % 2)) & 0xFFFF
-}
+use common::{
+    Subject,
+    updates::{Rule, VARIANTS, adam, random_bits, sgd, skipped},
+};
+use tch_amp_emulator::Noise;
 
 #[test]
 fn random_bits_are_those_of_the_authors_vector() {
@@ -69,146 +16,27 @@ fn random_bits_are_those_of_the_authors_vector() {
     assert_eq!(first, 0x5207_ddc2 & 0xFFFF);
 }
 
-/// The new weight and state of one element.
-type Rule = Box<dyn Fn(usize, f32, f32, [f32; 2]) -> (f32, [f32; 2])>;
-
-/// Compares a kernel with a rule, for all variants, and in several orders.
-fn agrees<S>(prefix: &str, settings: &[S], progress: &[Progress], rule: &Rule, factor: f32) {
-    for (number, name) in VARIANTS.into_iter().enumerate() {
-        let Variant { grad, weight, copy, stochastic } = Variant::named(name);
-        let noise = Noise { seed: 0x1234_5678_9ABC_DEF0, step: 3 };
-        for seed in 0..3u64 {
-            let mut random = Random(1 + number as u64);
-            let mut tensors = Tensors::random(&mut random, grad, weight, copy.unwrap_or(Kind::F32));
-            tensors.progress.copy_from_slice(progress);
-            tensors.state.factor = factor;
-            let expected: Vec<_> = tensors
-                .items
-                .iter()
-                .enumerate()
-                .map(|(t, item)| {
-                    by_loops(t, item, rule, factor, weight, stochastic.then_some(noise))
-                })
-                .collect();
-            let copies: Vec<_> = tensors.items.iter().map(|item| item.copy.values()).collect();
-            tensors.update(&format!("{prefix}_{name}"), settings, noise, seed);
-            for (t, (item, (weights, states))) in tensors.items.iter().zip(expected).enumerate() {
-                assert_eq!(bits(&item.weight.values()), bits(&weights), "{prefix}_{name}, {t}");
-                for (state, expected) in item.state.iter().zip(states) {
-                    assert_eq!(bits(&state.values()), bits(&expected), "{prefix}_{name}, {t}");
-                }
-                let copied = match copy.filter(|_| item.grad.is_some()) {
-                    Some(kind) => weights.iter().map(|weight| kind.round(*weight)).collect(),
-                    None => copies[t].clone(),
-                };
-                assert_eq!(bits(&item.copy.values()), bits(&copied), "{prefix}_{name}, {t}");
-            }
+fn all_agree<S>(rule: &Rule<S>) {
+    for variant in VARIANTS {
+        for order in 0..3 {
+            rule.agrees(&Subject::linked(), variant, order).unwrap();
         }
     }
 }
 
-fn by_loops(
-    tensor: usize,
-    item: &Item,
-    rule: &Rule,
-    factor: f32,
-    kind: Kind,
-    noise: Option<Noise>,
-) -> (Vec<f32>, [Vec<f32>; 2]) {
-    let (mut weights, mut states) =
-        (item.weight.values(), item.state.each_ref().map(common::Array::values));
-    let Some(grads) = &item.grad else { return (weights, states) };
-    for (i, grad) in grads.values().into_iter().enumerate() {
-        let (new, state) = rule(tensor, grad * factor, weights[i], [states[0][i], states[1][i]]);
-        (states[0][i], states[1][i]) = (state[0], state[1]);
-        weights[i] = match noise {
-            None => kind.round(new),
-            Some(noise) => {
-                let bits = new.to_bits() + random_bits(noise, item.noise, i);
-                f32::from_bits(bits & 0xFFFF_0000)
-            }
-        };
-    }
-    (weights, states)
-}
-
-fn progress(steps: [u64; 7], beta: fn(usize) -> [f64; 2]) -> Vec<Progress> {
-    let of = |(t, step): (usize, u64)| Progress {
-        step,
-        correction: beta(t).map(|beta| 1.0 - beta.powi(step as i32)),
-    };
-    steps.into_iter().enumerate().map(of).collect()
-}
-
 #[test]
 fn adam_is_its_formula() {
-    for decoupled in [0, 1] {
-        let betas = |t: usize| [[0.9, 0.999], [0.5, 0.75]][t % 2];
-        let settings = [0, 1].map(|group| AdamSettings {
-            lr: 0.01,
-            beta: betas(group),
-            eps: 1e-8,
-            weight_decay: 0.1,
-            decoupled,
-            reserved: 0,
-        });
-        let progress = progress([1, 2, 3, 4, 5, 6, 1000], betas);
-        let at = progress.clone();
-        let rule: Rule = Box::new(move |t, grad, weight, [m, v]| {
-            let [beta1, beta2] = betas(t);
-            let (l2, keep) = if decoupled == 1 { (0.0, 1.0 - 0.01 * 0.1) } else { (0.1, 1.0) };
-            let g = grad + l2 as f32 * weight;
-            let m = beta1 as f32 * m + (1.0 - beta1) as f32 * g;
-            let v = beta2 as f32 * v + (1.0 - beta2) as f32 * (g * g);
-            let [correction1, correction2] = at[t].correction;
-            let root_scale = (1.0 / correction2.sqrt()) as f32;
-            let step_size = (0.01 / correction1) as f32;
-            (keep as f32 * weight - step_size * (m / (v.sqrt() * root_scale + 1e-8)), [m, v])
-        });
-        agrees("adam", &settings, &progress, &rule, 0.75);
-    }
+    [0, 1].into_iter().for_each(|decoupled| all_agree(&adam(decoupled)));
 }
 
 #[test]
 fn sgd_is_its_formula() {
     for (momentum, dampening, nesterov) in [(0.0, 0.0, 0), (0.9, 0.25, 0), (0.9, 0.0, 1)] {
-        let settings = [0, 1].map(|_| SgdSettings {
-            lr: 0.1,
-            momentum,
-            dampening,
-            weight_decay: 0.01,
-            nesterov,
-            reserved: 0,
-        });
-        let progress = progress([1, 2, 1, 4, 1, 6, 7], |_| [0.0; 2]);
-        let at = progress.clone();
-        let rule: Rule = Box::new(move |t, grad, weight, [buffer, other]| {
-            let g = grad + 0.01f32 * weight;
-            if momentum == 0.0 {
-                return (weight - 0.1f32 * g, [buffer, other]);
-            }
-            let fresh = if at[t].step == 1 { 1.0 } else { (1.0 - dampening) as f32 };
-            let buffer = momentum as f32 * buffer + fresh * g;
-            let direction = if nesterov == 1 { g + momentum as f32 * buffer } else { buffer };
-            (weight - 0.1f32 * direction, [buffer, other])
-        });
-        agrees("sgd", &settings, &progress, &rule, 0.5);
+        all_agree(&sgd(momentum, dampening, nesterov));
     }
 }
 
 #[test]
 fn a_skipped_step_changes_nothing() {
-    let mut tensors = Tensors::random(&mut Random(5), Kind::F16, Kind::F32, Kind::F16);
-    tensors.state.skip = 1;
-    let all = |tensors: &Tensors| {
-        let of = |item: &Item| {
-            let [m, v] = item.state.each_ref().map(common::Array::values);
-            [item.weight.values(), item.copy.values(), m, v].map(|values| bits(&values))
-        };
-        tensors.items.iter().map(of).collect::<Vec<_>>()
-    };
-    let before = all(&tensors);
-    tensors.update("adam_f16_master_f16", &[AdamSettings::default(); 2], Noise::default(), 1);
-    tensors.update("sgd_f16_master_f16", &[SgdSettings::default(); 2], Noise::default(), 1);
-    assert_eq!(all(&tensors), before);
+    skipped(&Subject::linked(), 1).unwrap();
 }

@@ -31,7 +31,7 @@ pub use dtype::LowPrecision;
 pub use half::{bf16, f16};
 pub use level::{O0, O1, O2, O3, O4, O5, OptLevel};
 pub use model::AmpModel;
-pub use multi_tensor::{Unavailable, kernels};
+pub use multi_tensor::{DriverError, Unavailable, kernels};
 pub use optimizer::{AmpOptimizer, Optimizer, SettingError, optim};
 pub use rounding::Rounding;
 pub use scaler::{Dynamic, LossScale, Scaler, Static};

@@ -21,6 +21,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use cpu::InstructionSet;
 use cuda::Kernels;
 pub(crate) use cuda::Tables;
+pub use cuda::{DriverError, Unavailable};
 pub(crate) use lamb::LambRule;
 pub(crate) use noise::Noise;
 pub use novograd::NormType;

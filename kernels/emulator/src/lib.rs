@@ -1,5 +1,6 @@
 //! Runs the CUDA kernels on the CPU, thread by thread.
 
+#[path = "../../../src/multi_tensor/cuda/layout.rs"]
 mod layout;
 
 use std::{
@@ -11,6 +12,10 @@ use std::{
 use libloading::Library;
 
 pub use layout::*;
+
+/// A CUDA driver, as a shared library, whose device is this CPU: `TCH_AMP_CUDA_DRIVER` names it to
+/// the library.
+pub const DRIVER: &str = env!("TCH_AMP_EMULATED_DRIVER");
 
 type Emulate = unsafe extern "C" fn(
     name: *const c_char,

@@ -25,6 +25,12 @@ enum Kind {
     Avx512,
 }
 
+impl std::fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A loop that is compiled for each instruction set: `run`, and what it calls, must be
 /// `#[inline(always)]`.
 pub(super) trait Loop {

@@ -181,17 +181,18 @@ fn launch(
             let types = Type::of(memory.kind).map(|grad| Types { grad, weight: Weight::None });
             entries.push(Entry { tensor, types });
         }
-        let table = tables.of(kernels, &entries)?;
-        for (grad, chunks) in table.by_grad() {
-            let name = format!("{operation}_{}", grad.name());
-            let (mut part, mut decision) = (table.part(&chunks), Decision::default());
-            // SAFETY: the tensors live, and are only used by libtorch, in the same stream.
-            unsafe {
+        tables.with(kernels, &entries, |table| {
+            for (grad, chunks) in table.by_grad() {
+                let name = format!("{operation}_{}", grad.name());
+                let (mut part, mut how) = (table.part(&chunks), Decision::default());
                 let state = address(&state);
-                kernels.look(&GRADIENTS, &name, &mut pointers, &mut part, &mut decision, state)?;
+                // SAFETY: the tensors live, and are only used by libtorch, in the same stream.
+                unsafe {
+                    kernels.look(&GRADIENTS, &name, &mut pointers, &mut part, &mut how, state)?;
+                }
             }
-        }
-        launched((first, &table))?;
+            launched((first, table))
+        })?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod cache;
 mod driver;
 mod gradients;
 mod launch;
+#[allow(dead_code, unreachable_pub, reason = "the emulator shares it")]
 mod layout;
 mod nvrtc;
 mod sources;

@@ -80,21 +80,26 @@ pub(super) struct Entry {
 
 /// Tables that were uploaded, kept while the tensors stay the same.
 #[derive(Debug, Clone, Default)]
-pub struct Tables(Arc<Mutex<Vec<Arc<Table>>>>);
+pub struct Tables(Arc<Mutex<Vec<Table>>>);
 
 impl Tables {
-    /// The table of at most [`layout::MAX_TENSORS`] tensors.
-    pub(super) fn of(&self, kernels: &Kernels, entries: &[Entry]) -> Result<Arc<Table>, TchError> {
+    /// Calls `work` with the table of at most [`layout::MAX_TENSORS`] tensors.
+    pub(super) fn with<T>(
+        &self,
+        kernels: &Kernels,
+        entries: &[Entry],
+        work: impl FnOnce(&Table) -> Result<T, TchError>,
+    ) -> Result<T, TchError> {
         let mut kept = lock(&self.0);
         let device = kernels.device;
         let known = kept.iter().position(|t| t.device == device && t.entries == entries);
         let table = match known {
             Some(index) => kept.remove(index),
-            None => Arc::new(Table::new(kernels, entries)?),
+            None => Table::new(kernels, entries)?,
         };
         kept.truncate(KEPT - 1);
-        kept.insert(0, Arc::clone(&table));
-        Ok(table)
+        kept.insert(0, table);
+        work(&kept[0])
     }
 }
 
@@ -152,12 +157,7 @@ impl Table {
         })
     }
 
-    /// All of it, as kernels take it.
-    pub(super) fn whole(&self) -> layout::Table {
-        self.part(&(0..self.tensor_of.len()))
-    }
-
-    /// Some of its chunks.
+    /// Some of its chunks, as kernels take them.
     pub(super) fn part(&self, chunks: &Range<usize>) -> layout::Table {
         let at = |buffer: &Tensor, size: usize| address(buffer) + (size * chunks.start) as u64;
         layout::Table {

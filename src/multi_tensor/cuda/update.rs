@@ -153,15 +153,17 @@ pub(crate) fn update(
             .map(|(entry, &step)| progress(step, &settings[entry.tensor.group as usize]))
             .collect();
         let progress = upload(progress.as_slice(), device)?;
-        let table = tables.of(kernels, entries)?;
-        for (types, chunks) in table.by_types() {
-            let name = format!("{}_{}", rule.prefix, types.suffix());
-            let mut part = table.part(chunks);
-            let (settings, progress) = (address(&uploaded), address(&progress));
-            let mut step = Step { settings, progress, state: address(&state), noise };
-            // SAFETY: the tensors live, and are only used by libtorch, in the same stream.
-            unsafe { kernels.update(rule.source, &name, &mut pointers, &mut part, &mut step)? };
-        }
+        let (settings, progress) = (address(&uploaded), address(&progress));
+        let mut step = Step { settings, progress, state: address(&state), noise };
+        tables.with(kernels, entries, |table| {
+            for (types, chunks) in table.by_types() {
+                let name = format!("{}_{}", rule.prefix, types.suffix());
+                let mut part = table.part(chunks);
+                // SAFETY: the tensors live, and are only used by libtorch, in the same stream.
+                unsafe { kernels.update(rule.source, &name, &mut pointers, &mut part, &mut step)? };
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }

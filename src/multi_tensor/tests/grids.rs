@@ -7,7 +7,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::{Check, NonFinite, cpu, tensor_ops};
-use crate::multi_tensor::{accumulate, scale};
+use crate::multi_tensor::{Tables, accumulate, scale};
 
 const PAIRS: [[i64; 2]; 8] = [
     [7777 * 77, 555 * 555],
@@ -171,13 +171,13 @@ fn sums_of_scaled_tensors_are_those_of_the_formula() {
             let [xs, ys] = [(4.0, x), (16.0, y)]
                 .map(|(value, kind)| repeat(&sizes.map(|size| full(size, value, kind)), repeats));
             let mut sums: Vec<_> = xs.iter().map(|_| None).collect();
-            let found = accumulate(&mut sums, &xs, 2.0).unwrap();
+            let found = accumulate(&Tables::default(), &mut sums, &xs, 2.0).unwrap();
             assert_eq!(found, Check { squared_norm: elements * 8.0 * 8.0, non_finite: None });
             let memory = |sums: &[Option<Tensor>]| {
                 sums.iter().flatten().map(Tensor::data_ptr).collect::<Vec<_>>()
             };
             let before = memory(&sums);
-            let found = accumulate(&mut sums, &ys, 8.0).unwrap();
+            let found = accumulate(&Tables::default(), &mut sums, &ys, 8.0).unwrap();
             assert_eq!(found, Check { squared_norm: elements * 136.0 * 136.0, non_finite: None });
             assert_eq!(memory(&sums), before);
             for sum in sums.iter().flatten() {
@@ -196,7 +196,8 @@ fn a_bad_element_of_the_second_list_is_found_in_the_sums() {
             let mut sums: Vec<_> =
                 grads.iter().flatten().map(|grad| Some(grad.ones_like())).collect();
             sums.iter_mut().flatten().for_each(|sum| *sum = sum.to_kind(Kind::Float));
-            let found = accumulate(&mut sums, &spoil(&grads, place), 0.25).unwrap();
+            let found =
+                accumulate(&Tables::default(), &mut sums, &spoil(&grads, place), 0.25).unwrap();
             assert_eq!(found.non_finite, Some((place.0, kind_of(place.2))), "{sizes:?} {kind:?}");
         }
     }
@@ -227,8 +228,9 @@ fn layouts_with_channels_last_give_the_same_sums_and_norms() {
                 tensors.each_ref().map(|tensor| Some(layout(&tensor.to_kind(kind))))
             };
             let mut sums = [None, None];
-            accumulate(&mut sums, &list(&xs, of_xs), 2.0).unwrap();
-            let found = accumulate(&mut sums, &list(&ys, &of_ys), 16.0).unwrap();
+            accumulate(&Tables::default(), &mut sums, &list(&xs, of_xs), 2.0).unwrap();
+            let found =
+                accumulate(&Tables::default(), &mut sums, &list(&ys, &of_ys), 16.0).unwrap();
             assert_eq!(found, Check { squared_norm: squares, non_finite: None });
             for (sum, exact) in sums.iter().flatten().zip(&exact) {
                 assert_eq!(sum.size(), exact.size());

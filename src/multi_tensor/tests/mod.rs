@@ -8,7 +8,7 @@ mod rounding;
 use proptest::{collection::vec, prelude::*};
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::{Check, ElementRule, InstructionSet, NonFinite, Rule, Update, cpu, tensor_ops};
+use super::{Check, ElementRule, InstructionSet, NonFinite, Rule, Tables, Update, cpu, tensor_ops};
 
 /// A rule with both a state and a product: `s = s/2 + g; w = w - 3·s`.
 #[derive(Debug, Clone, Copy)]
@@ -173,9 +173,9 @@ fn nothing_to_check_is_fine() {
 fn gradients_on_several_devices_are_checked_one_by_one() {
     let grad = |values: &[f32]| Some(Tensor::from_slice(values));
     let grads = [grad(&[3.0]), None, grad(&[4.0, f32::NAN]), grad(&[f32::INFINITY])];
-    let check = super::one_by_one(&grads, 0.5).unwrap();
+    let check = super::one_by_one(&Tables::default(), &grads, 0.5).unwrap();
     assert_eq!(check.non_finite, Some((2, NonFinite::NaN)));
-    let check = super::one_by_one(&grads[..2], 0.5).unwrap();
+    let check = super::one_by_one(&Tables::default(), &grads[..2], 0.5).unwrap();
     assert_eq!(check, Check { squared_norm: 2.25, non_finite: None });
 }
 

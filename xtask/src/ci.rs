@@ -45,6 +45,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     step("resume", || cargo("run --release --example resume").with(&libtorch).run())?;
     let short = |benchmark| cargo(benchmark).with(&libtorch).run();
     step("short benchmarks", || SHORT_BENCHMARKS.into_iter().try_for_each(short))?;
+    step("tests on an emulated GPU", || test::on_emulated_gpu(workspace, &libtorch)?.run())?;
     let peers = step("Python packages", || Peers::ensure(workspace))?;
     let tests = || test::library(workspace, &libtorch, peers.as_ref()).run_tests();
     let summary = step("tests", tests)?;

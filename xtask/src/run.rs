@@ -77,6 +77,16 @@ impl Cargo {
         self.succeeded(status)
     }
 
+    /// Runs the command and returns what it prints.
+    pub(crate) fn output(mut self) -> Result<String> {
+        eprintln!("$ {}", self.shown);
+        let output = self.command.stderr(Stdio::inherit()).output();
+        let output = output.with_context(|| format!("`{}` could not be started", self.shown))?;
+        self.succeeded(output.status)?;
+        String::from_utf8(output.stdout)
+            .with_context(|| format!("`{}` printed no text", self.shown))
+    }
+
     /// Runs a test command like [`run`](Self::run), and returns its last `test result:` line instead of printing it, so
     /// that a caller with something left to say can end with it.
     pub(crate) fn run_tests(mut self) -> Result<Option<String>> {

@@ -7,11 +7,25 @@ use crate::python::Peers;
 use crate::run::Cargo;
 use crate::workspace::Workspace;
 
+/// Tests of what the CUDA kernels do, which do not count bits of norms.
+const TRAINING: [&str; 9] = [
+    "adagrad",
+    "every_optimizer",
+    "gradients",
+    "lamb",
+    "levels",
+    "masters",
+    "novograd",
+    "skipped_steps",
+    "step",
+];
+
 /// Runs the ui-tests, the tests of this tool and of the CUDA kernels, and the library's unit, integration and doc tests.
 pub(crate) fn run(workspace: &Workspace, libtorch: &Libtorch) -> Result<()> {
     ui(workspace).run()?;
     tool(workspace).run()?;
     kernels(workspace).run()?;
+    on_emulated_gpu(workspace, libtorch)?.run()?;
     let peers = Peers::if_possible(workspace);
     library(workspace, libtorch, peers.as_ref()).run()
 }
@@ -32,6 +46,15 @@ pub(crate) fn tool(workspace: &Workspace) -> Cargo {
 /// Returns the tests of the CUDA kernels, on the emulator: they need neither libtorch nor a GPU.
 pub(crate) fn kernels(workspace: &Workspace) -> Cargo {
     Cargo::new(workspace, "test --package tch-amp-emulator")
+}
+
+/// Returns tests of training with a CUDA driver that runs the kernels on the CPU.
+pub(crate) fn on_emulated_gpu(workspace: &Workspace, libtorch: &Libtorch) -> Result<Cargo> {
+    let driver =
+        Cargo::new(workspace, "run --quiet --release --package tch-amp-emulator").output()?;
+    let tests = TRAINING.map(|test| format!(" --test {test}")).concat();
+    let cargo = Cargo::new(workspace, &format!("test --release{tests}")).with(libtorch);
+    Ok(cargo.env("TCH_AMP_CUDA_DRIVER", driver.trim()))
 }
 
 /// Returns the library's unit, integration and doc tests, optimised like the demo, so that torch-sys is compiled once.

@@ -75,9 +75,12 @@ pub enum Unavailable {
 pub(crate) struct Kernels {
     device: Device,
     gpu: Gpu,
-    modules: Mutex<BTreeMap<&'static str, Result<(Module, Origin), DriverError>>>,
+    modules: Mutex<BTreeMap<&'static str, Loaded>>,
     functions: Mutex<HashMap<String, Function>>,
 }
+
+/// The kernels of a file.
+type Loaded = Result<(Module, Origin), DriverError>;
 
 /// Where compiled kernels come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,25 +108,26 @@ impl Kernels {
 
     /// The same with the reason.
     pub(crate) fn find(device: Device) -> Result<&'static Self, Unavailable> {
-        static FOUND: Mutex<BTreeMap<usize, Result<&'static Kernels, Unavailable>>> =
-            Mutex::new(BTreeMap::new());
+        static FOUND: Mutex<Vec<(Device, Result<&'static Kernels, Unavailable>)>> =
+            Mutex::new(Vec::new());
         let ordinal = match device {
             Device::Cuda(ordinal) => ordinal,
             Device::Cpu if runs_on_cpu() => 0,
             _ => return Err(Unavailable::OtherDevice),
         };
         let mut found = lock(&FOUND);
-        let kernels = found.entry(ordinal).or_insert_with(|| {
-            let kernels = Self::new(device, ordinal);
-            if let Err(reason) = &kernels {
-                tracing::warn!(
-                    target: "tch_amp",
-                    "{device:?} runs libtorch's operations instead of this crate's kernels: {reason}"
-                );
-            }
-            kernels.map(|kernels| &*Box::leak(Box::new(kernels)))
-        });
-        found_or(kernels)
+        if let Some((_, kernels)) = found.iter().find(|(known, _)| *known == device) {
+            return kernels.clone();
+        }
+        let kernels = Self::new(device, ordinal).map(|kernels| &*Box::leak(Box::new(kernels)));
+        if let Err(reason) = &kernels {
+            tracing::warn!(
+                target: "tch_amp",
+                "{device:?} runs libtorch's operations instead of this crate's kernels: {reason}"
+            );
+        }
+        found.push((device, kernels.clone()));
+        kernels
     }
 
     fn new(device: Device, ordinal: usize) -> Result<Self, Unavailable> {
@@ -161,12 +165,12 @@ impl Kernels {
     }
 
     /// The kernels of a file, compiled once.
-    fn module(&self, source: &Source) -> Result<(Module, Origin), DriverError> {
+    fn module(&self, source: &Source) -> Loaded {
         let mut modules = lock(&self.modules);
         modules.entry(source.name).or_insert_with(|| self.load(source)).clone()
     }
 
-    fn load(&self, source: &Source) -> Result<(Module, Origin), DriverError> {
+    fn load(&self, source: &Source) -> Loaded {
         if let Some(nvrtc) = Nvrtc::find() {
             match self.compile(&nvrtc, source) {
                 Ok(module) => return Ok((module, Origin::Nvrtc(nvrtc.version.0, nvrtc.version.1))),
@@ -242,15 +246,6 @@ fn runs_on_cpu() -> bool {
         std::env::var_os(driver::VARIABLE).is_some()
             && Driver::get().is_ok_and(|driver| driver.runs_on_cpu)
     })
-}
-
-fn found_or(
-    kernels: &Result<&'static Kernels, Unavailable>,
-) -> Result<&'static Kernels, Unavailable> {
-    match kernels {
-        Ok(kernels) => Ok(kernels),
-        Err(reason) => Err(reason.clone()),
-    }
 }
 
 fn torch(error: impl fmt::Display) -> TchError {

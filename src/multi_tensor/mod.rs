@@ -2,9 +2,9 @@
 //!
 //! The typed API calls these and knows nothing of the device below. The CPU has loops of its own
 //! (`cpu`), NVIDIA's GPUs have kernels (`cuda`); every other device runs plain tch operations
-//! (`tensor_ops`), which is also the path for a GPU whose kernels cannot be used. Floating-point arithmetic is FP32 without fused
-//! multiply-add, and the CPU's sums of squares are FP64, so that results do not depend on the
-//! instruction set.
+//! (`tensor_ops`), which is also the path for a GPU whose kernels cannot be used. Floating-point
+//! arithmetic is FP32 without fused multiply-add, and the CPU's sums of squares are FP64, so that
+//! results do not depend on the instruction set.
 
 mod cpu;
 pub(crate) mod cuda;

@@ -134,6 +134,28 @@ struct SgdSettings {
     u32 reserved;
 };
 
+struct AdagradSettings {
+    double lr;
+    double eps;
+    double weight_decay;
+    u32 decoupled;
+    u32 reserved;
+};
+
+struct LambSettings {
+    double lr;
+    double beta[2];
+    // What gradients enter the first moment multiplied by.
+    double fresh;
+    double eps;
+    double weight_decay;
+    // Infinity does not clip.
+    double max_grad_norm;
+    u32 decoupled;
+    // Whether steps are as long as the weights.
+    u32 trust;
+};
+
 static_assert(sizeof(Grads) == 32000, "");
 static_assert(sizeof(Tensor) == 48, "");
 static_assert(sizeof(Chunk) == 16, "");
@@ -146,3 +168,5 @@ static_assert(sizeof(Betas) == 16, "");
 static_assert(sizeof(Noise) == 16, "");
 static_assert(sizeof(AdamSettings) == 48, "");
 static_assert(sizeof(SgdSettings) == 40, "");
+static_assert(sizeof(AdagradSettings) == 32, "");
+static_assert(sizeof(LambSettings) == 64, "");

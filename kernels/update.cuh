@@ -35,6 +35,24 @@ __device__ __forceinline__ void encode_randomly(const float values[WIDTH], const
     }
 }
 
+// Writes new weights and their copies from `i` on; `offset` is that of the chunk in its tensor.
+template <class Weight>
+__device__ __forceinline__ void write_weights(const Span<typename Weight::Type>& weights,
+                                              const Span<typename Weight::Copy>& copies, u64 i,
+                                              u64 end, const float values[WIDTH], Noise noise,
+                                              u32 parameter, u64 offset) {
+    if constexpr (Weight::STOCHASTIC) {
+        u32 words[4];
+        u16 bits[WIDTH];
+        random_block(noise, parameter, (u32)((offset + i) / WIDTH), words);
+        encode_randomly(values, words, bits);
+        store_bits(weights, i, end, bits);
+    } else {
+        store(weights, i, end, values);
+    }
+    if constexpr (Weight::COPIES) store(copies, i, end, values);
+}
+
 // The pieces of a tensor that one chunk updates.
 template <class Rule, class Grad, class Weight>
 struct Update {

@@ -17,7 +17,7 @@ use tch::{
 };
 use tch_amp::{
     Amp, AnyLevel, Dynamic, O2, O3, OptLevel, Optimizer, Rounding, Static, StepOutcome, bf16, f16,
-    optim::{Adagrad, Adam, AdamW, Sgd},
+    optim::{Adagrad, Adam, AdamW, Lamb, Sgd},
     with_level,
 };
 use tch_amp_emulator::DRIVER;
@@ -181,6 +181,24 @@ fn takes_two_steps() {
     }
 }
 
+/// Takes one step with the optimizer that `TCH_AMP_TEST_OPTIMIZER` names.
+#[test]
+#[ignore = "run by other tests in a process of its own"]
+fn takes_one_step() {
+    fn step(optimizer: impl Optimizer) {
+        let builder = Amp::<O2<bf16>>::builder();
+        let (model, mut opt) = builder.build(products(13, &SIZES), optimizer).unwrap();
+        let loss = model.forward(&noise(700, &[SIZES[5]]));
+        assert!(opt.backward_step(&loss).unwrap().outcome().is_applied());
+    }
+    match std::env::var("TCH_AMP_TEST_OPTIMIZER").unwrap().as_str() {
+        "Sgd" => step(Sgd::new(0.1)),
+        "Adagrad" => step(Adagrad::new(1e-2)),
+        "Lamb" => step(Lamb::new(1e-2)),
+        name => panic!("{name}"),
+    }
+}
+
 #[test]
 #[ignore = "run by other tests in a process of its own"]
 fn tells_why_not() {
@@ -236,19 +254,40 @@ fn training_is_that_of_the_cpu() {
     }
 }
 
-#[test]
-fn a_step_is_two_launches() {
+/// The names of the kernels that a process launches.
+fn launches(process: &mut Command) -> Vec<String> {
     let folder = tempdir().unwrap();
     let list = folder.path().join("launches");
-    lines(
-        process("takes_two_steps")
-            .env("TCH_AMP_CUDA_DRIVER", DRIVER)
-            .env("TCH_AMP_EMULATED_LAUNCHES", &list),
-    );
+    lines(process.env("TCH_AMP_CUDA_DRIVER", DRIVER).env("TCH_AMP_EMULATED_LAUNCHES", &list));
     let launches = fs::read_to_string(&list).unwrap();
-    let names: Vec<_> = launches.lines().filter_map(|line| line.split(' ').next()).collect();
+    launches.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_step_is_two_launches() {
     let step = ["check_bf16", "adam_bf16_master_bf16"];
-    assert_eq!(names, [step, step].concat());
+    assert_eq!(launches(&mut process("takes_two_steps")), [step, step].concat());
+}
+
+#[test]
+fn every_optimizer_has_kernels() {
+    let lamb = [
+        "check_bf16",
+        "lamb_grad_norm",
+        "lamb_moments_bf16_f32",
+        "lamb_norms",
+        "lamb_step_master_bf16",
+    ];
+    let updates: [(&str, &[&str]); 3] = [
+        ("Sgd", &["sgd_bf16_master_bf16"]),
+        ("Adagrad", &["adagrad_bf16_master_bf16"]),
+        ("Lamb", &lamb),
+    ];
+    for (optimizer, update) in updates {
+        let mut process = process("takes_one_step");
+        process.env("TCH_AMP_TEST_OPTIMIZER", optimizer);
+        assert_eq!(launches(&mut process), [&["check_bf16"], update].concat(), "{optimizer}");
+    }
 }
 
 #[test]

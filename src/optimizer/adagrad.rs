@@ -7,7 +7,10 @@ use super::{
     elementwise::{Groups, Settings},
     engine::{SettingError, ensure_not_negative},
 };
-use crate::multi_tensor::{self, ElementRule, Rule, Update};
+use crate::multi_tensor::{
+    self, ElementRule, Rule, Update,
+    cuda::{self, DeviceSettings, RuleKernels},
+};
 
 /// Adagrad ([Duchi et al. 2011](https://jmlr.org/papers/v12/duchi11a.html)): the rule of Apex's
 /// `FusedAdagrad`, and of `torch.optim.Adagrad` without `lr_decay`.
@@ -105,6 +108,18 @@ impl Settings<1> for AdagradSettings {
             true => (0.0, 1.0 - self.lr * self.weight_decay),
         };
         AdagradRule { lr: self.lr as f32, eps: self.eps as f32, l2: l2 as f32, keep: keep as f32 }
+    }
+
+    fn on_gpu(&self) -> Option<(RuleKernels, DeviceSettings)> {
+        let settings = cuda::AdagradSettings {
+            lr: self.lr,
+            eps: self.eps,
+            weight_decay: self.weight_decay,
+            decoupled: u32::from(self.adagrad_w_mode),
+            reserved: 0,
+        };
+        let rule = RuleKernels::Elementwise { source: &cuda::ADAGRAD, prefix: "adagrad" };
+        Some((rule, DeviceSettings::new(&settings, None)))
     }
 
     fn update(updates: &mut [Update<'_, AdagradRule, 1>]) -> Result<(), TchError> {

@@ -170,7 +170,7 @@ impl Settings<2> for AdamSettings {
             decoupled: u32::from(self.decay == Decay::Decoupled),
             reserved: 0,
         };
-        let rule = RuleKernels { source: &cuda::ADAM, prefix: "adam" };
+        let rule = RuleKernels::Elementwise { source: &cuda::ADAM, prefix: "adam" };
         Some((rule, DeviceSettings::new(&settings, Some(betas))))
     }
 

@@ -158,6 +158,13 @@ impl<S: Settings<K>, const K: usize> Groups<S, K> {
         let mut devices = grads.iter().flatten().map(Tensor::device);
         let device = devices.next().filter(|device| devices.all(|other| other == *device))?;
         let kernels = Kernels::of(device)?;
+        let fits = |(param, grad): (&Param, &Option<Tensor>)| {
+            let Some(grad) = grad else { return true };
+            Rows::fits(grad, param.full(), param.master().map(|_| param.weight()))
+        };
+        if rule.takes_all() && !params.iter().zip(grads).all(fits) {
+            return None;
+        }
         let mut groups: Vec<_> = params.iter().map(Param::group).collect();
         groups.sort_unstable();
         groups.dedup();

@@ -7,7 +7,10 @@ use super::{
     elementwise::{Groups, Settings},
     engine::{SettingError, ensure, ensure_beta, ensure_not_negative},
 };
-use crate::multi_tensor::{LambRule, Update};
+use crate::multi_tensor::{
+    LambRule, Update,
+    cuda::{self, DeviceSettings, RuleKernels},
+};
 
 /// Lamb ([You et al. 2019](https://arxiv.org/abs/1904.00962)): the rule of Apex's `FusedLAMB` and
 /// `FusedMixedPrecisionLamb`.
@@ -203,6 +206,22 @@ impl Settings<2> for LambSettings {
             lr: self.lr,
             trust: self.weight_decay != 0.0 || self.use_nvlamb,
         }
+    }
+
+    fn on_gpu(&self) -> Option<(RuleKernels, DeviceSettings)> {
+        let betas = [self.beta1, self.beta2];
+        let settings = cuda::LambSettings {
+            lr: self.lr,
+            beta: betas,
+            fresh: if self.grad_averaging { 1.0 - self.beta1 } else { 1.0 },
+            eps: self.eps,
+            weight_decay: self.weight_decay,
+            max_grad_norm: self.max_grad_norm.unwrap_or(f64::INFINITY),
+            decoupled: u32::from(self.adam_w_mode),
+            trust: u32::from(self.weight_decay != 0.0 || self.use_nvlamb),
+        };
+        let corrected = self.bias_correction.then_some(betas);
+        Some((RuleKernels::Lamb, DeviceSettings::new(&settings, corrected)))
     }
 
     fn update(updates: &mut [Update<'_, LambRule, 2>]) -> Result<(), TchError> {

@@ -136,7 +136,7 @@ impl Settings<1> for SgdSettings {
             nesterov: u32::from(self.nesterov),
             reserved: 0,
         };
-        let rule = RuleKernels { source: &cuda::SGD, prefix: "sgd" };
+        let rule = RuleKernels::Elementwise { source: &cuda::SGD, prefix: "sgd" };
         Some((rule, DeviceSettings::new(&settings, None)))
     }
 

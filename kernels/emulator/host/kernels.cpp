@@ -2,7 +2,9 @@
 #include "emulator/host/cuda.h"
 
 #include "gradients.cu"
+#include "adagrad.cu"
 #include "adam.cu"
+#include "lamb.cu"
 #include "sgd.cu"
 
 // As `cuLaunchKernel`, for one-dimensional grids. Seed 0 keeps threads and blocks in order.

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    Subject,
-    updates::{Rule, VARIANTS, adam, random_bits, sgd, skipped},
+    Subject, lamb,
+    updates::{Rule, VARIANTS, adagrad, adam, random_bits, sgd, skipped},
 };
 use tch_amp_emulator::Noise;
 
@@ -25,6 +25,11 @@ fn all_agree<S>(rule: &Rule<S>) {
 }
 
 #[test]
+fn adagrad_is_its_formula() {
+    [0, 1].into_iter().for_each(|decoupled| all_agree(&adagrad(decoupled)));
+}
+
+#[test]
 fn adam_is_its_formula() {
     [0, 1].into_iter().for_each(|decoupled| all_agree(&adam(decoupled)));
 }
@@ -34,6 +39,20 @@ fn sgd_is_its_formula() {
     for (momentum, dampening, nesterov) in [(0.0, 0.0, 0), (0.9, 0.25, 0), (0.9, 0.0, 1)] {
         all_agree(&sgd(momentum, dampening, nesterov));
     }
+}
+
+#[test]
+fn lamb_is_its_formula() {
+    for variant in VARIANTS {
+        for order in 0..3 {
+            lamb::agrees(&Subject::linked(), variant, order).unwrap();
+        }
+    }
+}
+
+#[test]
+fn lamb_clips_by_the_norm_of_all_gradients() {
+    lamb::norm_of_all(&Subject::linked(), 2).unwrap();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The two kinds of kernels, with their parameters.
+//! The kinds of kernels, with their parameters.
 #![allow(unsafe_code, reason = "launches kernels: each block says why it is sound")]
 
 use std::{ffi::c_void, ptr::from_mut};
@@ -81,6 +81,28 @@ impl Kernels {
             argument(&mut step.state),
             argument(&mut step.noise),
         ];
+        // SAFETY: these are the types of the kernel's parameters; the caller answers for the rest.
+        unsafe { self.launch(function, blocks, arguments) }
+    }
+}
+
+impl Kernels {
+    /// Launches a kernel that makes one figure of those of several chunks, as one block if `alone`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`look`](Self::look).
+    pub(super) unsafe fn summarise(
+        &self,
+        source: &Source,
+        name: &str,
+        table: &mut Table,
+        mut state: u64,
+        alone: bool,
+    ) -> Result<(), TchError> {
+        let function = self.function(source, name).map_err(torch)?;
+        let blocks = if alone { ONE } else { self.blocks(function, table) };
+        let arguments = &mut [argument(table), argument(&mut state)];
         // SAFETY: these are the types of the kernel's parameters; the caller answers for the rest.
         unsafe { self.launch(function, blocks, arguments) }
     }

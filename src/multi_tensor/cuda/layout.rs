@@ -141,3 +141,28 @@ pub struct SgdSettings {
     pub reserved: u32,
 }
 const _: () = assert!(size_of::<SgdSettings>() == 40);
+
+#[derive(Debug, Clone, Copy, PartialEq, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct AdagradSettings {
+    pub lr: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub decoupled: u32,
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<AdagradSettings>() == 32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct LambSettings {
+    pub lr: f64,
+    pub beta: [f64; 2],
+    pub fresh: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub max_grad_norm: f64,
+    pub decoupled: u32,
+    pub trust: u32,
+}
+const _: () = assert!(size_of::<LambSettings>() == 64);

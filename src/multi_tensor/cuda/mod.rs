@@ -6,6 +6,7 @@
 mod cache;
 mod driver;
 mod gradients;
+mod lamb;
 mod launch;
 #[allow(dead_code, unreachable_pub, reason = "the emulator shares it")]
 mod layout;
@@ -27,9 +28,9 @@ use cache::Cache;
 pub use driver::DriverError;
 use driver::{Driver, Function, Gpu, Module, Stream};
 pub(super) use gradients::{accumulate, check, scale};
-pub(crate) use layout::{AdamSettings, SgdSettings};
+pub(crate) use layout::{AdagradSettings, AdamSettings, LambSettings, SgdSettings};
 use nvrtc::Nvrtc;
-pub(crate) use sources::{ADAM, SGD, Source};
+pub(crate) use sources::{ADAGRAD, ADAM, SGD, Source};
 pub(crate) use table::Tables;
 pub(crate) use update::{DeviceSettings, Row, Rows, RuleKernels, update};
 

@@ -23,6 +23,7 @@ const HEADERS: &[(&str, &str)] = headers![
     "kernel.cuh",
     "layout.cuh",
     "noise.cuh",
+    "norms.cuh",
     "numbers.cuh",
     "reduce.cuh",
     "update.cuh"
@@ -38,7 +39,7 @@ macro_rules! sources {
         };
     )* };
 }
-sources!(GRADIENTS: "gradients", ADAM: "adam", SGD: "sgd");
+sources!(GRADIENTS: "gradients", ADAGRAD: "adagrad", ADAM: "adam", LAMB: "lamb", SGD: "sgd");
 
 impl Source {
     /// All of the source code, for telling whether something was compiled from it.

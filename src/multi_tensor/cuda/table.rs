@@ -170,6 +170,11 @@ impl Table {
         }
     }
 
+    /// All of its chunks.
+    pub(super) fn whole(&self) -> layout::Table {
+        self.part(&(0..self.tensor_of.len()))
+    }
+
     /// The chunks of each type of gradient.
     pub(super) fn by_grad(&self) -> Vec<(Type, Range<usize>)> {
         let mut merged: Vec<(Type, Range<usize>)> = Vec::new();

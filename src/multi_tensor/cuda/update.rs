@@ -1,24 +1,33 @@
 //! New weights by an optimizer's rule.
 #![allow(unsafe_code, reason = "hands addresses of tensors to kernels")]
 
-use tch::{TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{
     Kernels, Source,
     gradients::{Dense, unlike},
+    lamb::lamb,
     launch::Step,
     layout::{self, Grads, MAX_TENSORS, Progress, State},
-    table::{Entry, Tables, Type, Types, Weight, address, upload},
+    table::{Entry, Table, Tables, Type, Types, Weight, address, upload},
 };
 use crate::{libtorch::memory, multi_tensor::Noise};
 
 /// The kernels of an optimizer's rule.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RuleKernels {
-    pub(crate) source: &'static Source,
-    /// What their names begin with.
-    pub(crate) prefix: &'static str,
+pub(crate) enum RuleKernels {
+    /// One kernel for each combination of types, whose names begin with `prefix`.
+    Elementwise { source: &'static Source, prefix: &'static str },
+    /// Those of [`lamb`].
+    Lamb,
+}
+
+impl RuleKernels {
+    /// Whether a figure of all tensors enters each update.
+    pub(crate) fn takes_all(self) -> bool {
+        matches!(self, Self::Lamb)
+    }
 }
 
 /// The settings of one param group, as kernels take them.
@@ -64,6 +73,13 @@ impl Rows {
         self.entries.push(Entry { tensor: layout::Tensor::default(), types: None });
         self.grads.push(None);
         self.steps.push(0);
+    }
+
+    /// Whether [`push`](Self::push) would add a parameter.
+    pub(crate) fn fits(grad: &Tensor, weight: &Tensor, copy: Option<&Tensor>) -> bool {
+        let dense = memory(weight, true).is_some() && written(copy).is_some();
+        let low = copy.unwrap_or(weight).kind();
+        dense && [Kind::Float, low].contains(&grad.kind())
     }
 
     /// Adds a parameter, or returns false if its weights are not row-major.
@@ -132,8 +148,31 @@ pub(crate) fn update(
     settings: &[DeviceSettings],
     factor: f32,
 ) -> Result<(), TchError> {
+    let (source, prefix) = match rule {
+        RuleKernels::Elementwise { source, prefix } => (source, prefix),
+        RuleKernels::Lamb => return lamb(kernels, tables, rows, settings, factor),
+    };
+    let state = upload(&State { factor, ..State::default() }, kernels.device)?;
+    each_table(kernels, tables, rows, settings, address(&state), |table, grads, step| {
+        for (types, chunks) in table.by_types() {
+            let name = format!("{prefix}_{}", types.suffix());
+            // SAFETY: the tensors live, and are only used by libtorch, in the same stream.
+            unsafe { kernels.update(source, &name, grads, &mut table.part(chunks), step)? };
+        }
+        Ok(())
+    })
+}
+
+/// Calls `work` with as many tensors at a time as a kernel takes.
+pub(super) fn each_table(
+    kernels: &Kernels,
+    tables: &Tables,
+    rows: &Rows,
+    settings: &[DeviceSettings],
+    state: u64,
+    mut work: impl FnMut(&Table, &mut Grads, &mut Step) -> Result<(), TchError>,
+) -> Result<(), TchError> {
     let device = kernels.device;
-    let state = upload(&State { factor, ..State::default() }, device)?;
     let bytes: Vec<u8> = settings.iter().flat_map(|group| &group.bytes).copied().collect();
     let uploaded = upload(bytes.as_slice(), device)?;
     let noise = rows.noise.map_or_else(layout::Noise::default, |noise| layout::Noise {
@@ -154,16 +193,8 @@ pub(crate) fn update(
             .collect();
         let progress = upload(progress.as_slice(), device)?;
         let (settings, progress) = (address(&uploaded), address(&progress));
-        let mut step = Step { settings, progress, state: address(&state), noise };
-        tables.with(kernels, entries, |table| {
-            for (types, chunks) in table.by_types() {
-                let name = format!("{}_{}", rule.prefix, types.suffix());
-                let mut part = table.part(chunks);
-                // SAFETY: the tensors live, and are only used by libtorch, in the same stream.
-                unsafe { kernels.update(rule.source, &name, &mut pointers, &mut part, &mut step)? };
-            }
-            Ok(())
-        })?;
+        let mut step = Step { settings, progress, state, noise };
+        tables.with(kernels, entries, |table| work(table, &mut pointers, &mut step))?;
     }
     Ok(())
 }
@@ -176,12 +207,17 @@ fn progress(step: u64, settings: &DeviceSettings) -> Progress {
 impl Types {
     /// What the names of kernels for these types end with.
     fn suffix(self) -> String {
-        let grad = self.grad.name();
-        match self.weight {
-            Weight::None => grad.to_owned(),
-            Weight::Master(copy) => format!("{grad}_master_{}", copy.name()),
-            Weight::Plain(weight) => format!("{grad}_{}", weight.name()),
-            Weight::Stochastic => format!("{grad}_stochastic"),
+        format!("{}_{}", self.grad.name(), self.weight.suffix())
+    }
+}
+
+impl Weight {
+    pub(super) fn suffix(self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Master(copy) => format!("master_{}", copy.name()),
+            Self::Plain(weight) => weight.name().to_owned(),
+            Self::Stochastic => "stochastic".to_owned(),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod array;
 mod compile;
 pub mod gradients;
+pub mod lamb;
 mod tensors;
 pub mod updates;
 
@@ -45,6 +46,7 @@ pub fn check_all(subject: &Subject) -> Checked {
             adam.agrees(subject, variant, order)?;
             sgd.agrees(subject, variant, order)?;
         }
+        lamb::agrees(subject, "f16_master_f16", order)?;
         updates::skipped(subject, order)?;
     }
     Ok(())

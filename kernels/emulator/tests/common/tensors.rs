@@ -130,6 +130,11 @@ impl Tensors {
         })
     }
 
+    /// Launches a kernel that is told of no gradients.
+    pub fn figures(&mut self, subject: &Subject, kernel: &str, order: u64) -> Checked {
+        self.launch(subject, kernel, order, |_, table, _, state| vec![table, state])
+    }
+
     fn launch(
         &mut self,
         subject: &Subject,
@@ -175,7 +180,7 @@ impl Tensors {
             from_mut(&mut self.decision).cast(),
             from_mut(&mut state_at).cast(),
         );
-        let blocks = if kernel == "decide_step" { 1 } else { 3 };
+        let blocks = if ["decide_step", "lamb_grad_norm"].contains(&kernel) { 1 } else { 3 };
         // SAFETY: the arguments are those of the kernel, and all they point to outlives the launch.
         unsafe { subject.kernels.launch(kernel, blocks, &mut arguments, order) }?;
         self.items.iter().try_for_each(Item::intact)

@@ -1,6 +1,6 @@
 //! Every update kernel against its formula in plain loops, bit for bit.
 
-use tch_amp_emulator::{AdamSettings, Noise, Progress, SgdSettings};
+use tch_amp_emulator::{AdagradSettings, AdamSettings, LambSettings, Noise, Progress, SgdSettings};
 
 use super::{Array, Checked, Item, Kind, Random, Subject, Tensors, same, same_bits};
 
@@ -21,15 +21,25 @@ pub const VARIANTS: [&str; 13] = [
     "f32_stochastic",
 ];
 
-struct Variant {
-    grad: Kind,
-    weight: Kind,
-    copy: Option<Kind>,
-    stochastic: bool,
+/// The types that a variant's name tells.
+pub struct Variant {
+    pub grad: Kind,
+    pub weight: Kind,
+    pub copy: Option<Kind>,
+    pub stochastic: bool,
 }
 
 impl Variant {
-    fn named(name: &str) -> Self {
+    /// The new weight of an element.
+    pub fn round(&self, new: f32, noise: Noise, parameter: u32, element: usize) -> f32 {
+        if !self.stochastic {
+            return self.weight.round(new);
+        }
+        let bits = new.to_bits() + random_bits(noise, parameter, element);
+        f32::from_bits(bits & 0xFFFF_0000)
+    }
+
+    pub fn named(name: &str) -> Self {
         let parts: Vec<_> = name.split('_').collect();
         let (weight, copy) = match parts[1..] {
             ["master", copy] => (Kind::F32, Some(Kind::named(copy))),
@@ -74,15 +84,15 @@ pub struct Rule<S> {
 impl<S> Rule<S> {
     /// Compares one kernel.
     pub fn agrees(&self, subject: &Subject, variant: &str, order: u64) -> Checked {
-        let Variant { grad, weight, copy, stochastic } = Variant::named(variant);
+        let types = Variant::named(variant);
+        let Variant { grad, weight, copy, .. } = types;
         let kernel = format!("{}_{variant}", self.prefix);
         let noise = Noise { seed: 0x1234_5678_9ABC_DEF0, step: 3 };
         let mut random = Random(1 + variant.len() as u64);
         let mut tensors = Tensors::random(&mut random, grad, weight, copy.unwrap_or(Kind::F32));
         tensors.progress.clone_from(&self.progress);
         tensors.state.factor = 0.75;
-        let noise_of = stochastic.then_some(noise);
-        let by_loops = |(t, item)| self.by_loops(t, item, 0.75, weight, noise_of);
+        let by_loops = |(t, item)| self.by_loops(t, item, 0.75, &types, noise);
         let expected: Vec<_> = tensors.items.iter().enumerate().map(by_loops).collect();
         let copies: Vec<_> = tensors.items.iter().map(|item| item.copy.values()).collect();
         tensors.update(subject, &kernel, &self.settings, noise, order)?;
@@ -105,8 +115,8 @@ impl<S> Rule<S> {
         tensor: usize,
         item: &Item,
         factor: f32,
-        kind: Kind,
-        noise: Option<Noise>,
+        types: &Variant,
+        noise: Noise,
     ) -> (Vec<f32>, [Vec<f32>; 2]) {
         let (mut weights, mut states) =
             (item.weight.values(), item.state.each_ref().map(Array::values));
@@ -115,19 +125,13 @@ impl<S> Rule<S> {
             let (new, state) =
                 (self.element)(tensor, grad * factor, weights[i], [states[0][i], states[1][i]]);
             (states[0][i], states[1][i]) = (state[0], state[1]);
-            weights[i] = match noise {
-                None => kind.round(new),
-                Some(noise) => {
-                    let bits = new.to_bits() + random_bits(noise, item.noise, i);
-                    f32::from_bits(bits & 0xFFFF_0000)
-                }
-            };
+            weights[i] = types.round(new, noise, item.noise, i);
         }
         (weights, states)
     }
 }
 
-fn progress(steps: [u64; 7], beta: fn(usize) -> [f64; 2]) -> Vec<Progress> {
+pub fn progress(steps: [u64; 7], beta: fn(usize) -> [f64; 2]) -> Vec<Progress> {
     let of = |(t, step): (usize, u64)| Progress {
         step,
         correction: beta(t).map(|beta| 1.0 - beta.powi(step as i32)),
@@ -160,6 +164,27 @@ pub fn adam(decoupled: u32) -> Rule<AdamSettings> {
         (keep as f32 * weight - step_size * (m / (v.sqrt() * root_scale + 1e-8)), [m, v])
     });
     Rule { prefix: "adam", settings, progress, element }
+}
+
+/// Adagrad, with decoupled weight decay where `decoupled` is 1.
+pub fn adagrad(decoupled: u32) -> Rule<AdagradSettings> {
+    let settings = [0.01, 0.5].map(|lr| AdagradSettings {
+        lr,
+        eps: 1e-10,
+        weight_decay: 0.1,
+        decoupled,
+        reserved: 0,
+    });
+    let element: Element = Box::new(move |t, grad, weight, [sum, other]| {
+        let lr = [0.01, 0.5][t % 2];
+        let (l2, keep) = if decoupled == 1 { (0.0, 1.0 - lr * 0.1) } else { (0.1, 1.0) };
+        let g = grad + l2 as f32 * weight;
+        let sum = sum + g * g;
+        let step = lr as f32 * (g / (sum.sqrt() + 1e-10));
+        (keep as f32 * weight - step, [sum, other])
+    });
+    let progress = progress([1, 2, 3, 4, 5, 6, 7], |_| [0.0; 2]);
+    Rule { prefix: "adagrad", settings, progress, element }
 }
 
 pub fn sgd(momentum: f64, dampening: f64, nesterov: u32) -> Rule<SgdSettings> {
@@ -201,5 +226,9 @@ pub fn skipped(subject: &Subject, order: u64) -> Checked {
     let (adam, sgd) = ([AdamSettings::default(); 2], [SgdSettings::default(); 2]);
     tensors.update(subject, "adam_f16_master_f16", &adam, Noise::default(), order)?;
     tensors.update(subject, "sgd_f16_master_f16", &sgd, Noise::default(), order)?;
+    let lamb = [LambSettings::default(); 2];
+    for kernel in ["lamb_moments_f16_f32", "lamb_step_master_f16"] {
+        tensors.update(subject, kernel, &lamb, Noise::default(), order)?;
+    }
     same_bits("after a skipped step", &all(&tensors), &before)
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod demo;
+mod kernels;
 mod libtorch;
 mod python;
 mod run;
@@ -15,10 +16,11 @@ mod workspace;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::Benchmark;
+use crate::kernels::{Ptx, Tools};
 use crate::libtorch::{Build, Libtorch};
 use crate::workspace::Workspace;
 
@@ -50,6 +52,12 @@ enum Command {
     Bench(BenchArgs),
     /// Runs what continuous integration runs: format, lints, docs, tests, examples and short runs of demo and benchmark
     Ci,
+    /// Compiles the CUDA kernels for every kind of GPU and checks registers, memory accesses and occupancy
+    ///
+    /// NVRTC and cuobjdump are fetched with Python's pip into target/cuda, checked against pinned SHA-256s. The compiled
+    /// kernels go to target/cubins. It needs no GPU, and fails where a kernel breaks what xtask/src/kernels/gate.rs
+    /// promises, or where kernels/ptx is not what the sources compile to.
+    Kernels(KernelsArgs),
     /// Makes sure of libtorch and prints its folder
     Libtorch(BuildArgs),
 }
@@ -71,6 +79,14 @@ impl BuildArgs {
     fn build(&self) -> Build {
         if self.cuda { Build::Cuda } else { Build::Cpu }
     }
+}
+
+/// The options of the gate for kernels.
+#[derive(Debug, Args)]
+struct KernelsArgs {
+    /// Write kernels/ptx, the assembly that the library carries
+    #[arg(long)]
+    write_ptx: bool,
 }
 
 /// The options of the benchmarks.
@@ -134,6 +150,12 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }
         Command::Ci => {
             ci::run(&workspace)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Kernels(args) => {
+            let tools = Tools::ensure(&workspace)?;
+            let ptx = if args.write_ptx { Ptx::Write } else { Ptx::Compare };
+            kernels::run(&workspace, &tools.context("the kernels were not compiled")?, ptx)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Libtorch(args) => {

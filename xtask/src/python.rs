@@ -1,6 +1,7 @@
 //! Python, for pip, and for the packages that the tests exchange files with.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
@@ -30,6 +31,33 @@ pub(crate) fn find() -> Result<&'static str, String> {
         }
         None => "there is no `python3` on the PATH. Install Python 3 and pip".to_owned(),
     })
+}
+
+/// Installs wheels into a folder of their own with pip; `packages` are what `pip install` is to take.
+pub(crate) fn install<A: AsRef<OsStr>>(
+    python: &str,
+    folder: &Path,
+    packages: impl IntoIterator<Item = A>,
+) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    let mut command = Command::new(python);
+    command
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args(["--only-binary=:all:", "--target"])
+        .arg(folder)
+        .args(packages)
+        .env("PIP_ROOT_USER_ACTION", "ignore")
+        .stdin(Stdio::null())
+        .stdout(io::stderr());
+    let status =
+        command.status().with_context(|| format!("`{python} -m pip` could not be started"))?;
+    if !status.success() {
+        bail!("pip could not install into {} ({status})", folder.display());
+    }
+    Ok(())
 }
 
 /// A Python that has the packages.
@@ -73,24 +101,11 @@ impl Peers {
         command.output().is_ok_and(|output| output.status.success())
     }
 
-    /// Installs the packages with pip.
+    /// Installs the packages.
     fn install(&self) -> Result<()> {
-        if self.packages.exists() {
-            fs::remove_dir_all(&self.packages)
-                .with_context(|| format!("cannot remove {}", self.packages.display()))?;
-        }
-        let status = Command::new(self.python)
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(["--only-binary=:all:", "--target"])
-            .arg(&self.packages)
-            .args(PACKAGES)
-            .env("PIP_ROOT_USER_ACTION", "ignore")
-            .stdin(Stdio::null())
-            .stdout(io::stderr())
-            .status()
-            .with_context(|| format!("`{} -m pip` could not be started", self.python))?;
-        if !status.success() || !self.are_there() {
-            bail!("pip could not install {} ({status})", PACKAGES.join(", "));
+        install(self.python, &self.packages, PACKAGES)?;
+        if !self.are_there() {
+            bail!("pip installed {}, but they cannot be imported", PACKAGES.join(", "));
         }
         Ok(())
     }

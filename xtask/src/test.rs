@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::kernels::{self, Ptx, Tools};
 use crate::libtorch::Libtorch;
 use crate::python::Peers;
 use crate::run::Cargo;
@@ -25,9 +26,10 @@ pub(crate) fn run(workspace: &Workspace, libtorch: &Libtorch) -> Result<()> {
     ui(workspace).run()?;
     tool(workspace).run()?;
     kernels(workspace).run()?;
+    let tools = compiled_kernels(workspace, Tools::if_possible(workspace))?;
     on_emulated_gpu(workspace, libtorch)?.run()?;
     let peers = Peers::if_possible(workspace);
-    library(workspace, libtorch, peers.as_ref()).run()
+    library(workspace, libtorch, peers.as_ref(), tools.as_ref()).run()
 }
 
 /// Returns the ui-tests: what the compiler says to wrong programs. They need no libtorch.
@@ -48,6 +50,17 @@ pub(crate) fn kernels(workspace: &Workspace) -> Cargo {
     Cargo::new(workspace, "test --package tch-amp-emulator")
 }
 
+/// Looks at the compiled CUDA kernels where they can be compiled.
+pub(crate) fn compiled_kernels(
+    workspace: &Workspace,
+    tools: Option<Tools>,
+) -> Result<Option<Tools>> {
+    if let Some(tools) = &tools {
+        kernels::run(workspace, tools, Ptx::Compare)?;
+    }
+    Ok(tools)
+}
+
 /// Returns tests of training with a CUDA driver that runs the kernels on the CPU.
 pub(crate) fn on_emulated_gpu(workspace: &Workspace, libtorch: &Libtorch) -> Result<Cargo> {
     let driver =
@@ -58,10 +71,13 @@ pub(crate) fn on_emulated_gpu(workspace: &Workspace, libtorch: &Libtorch) -> Res
 }
 
 /// Returns the library's unit, integration and doc tests, optimised like the demo, so that torch-sys is compiled once.
-pub(crate) fn library(workspace: &Workspace, libtorch: &Libtorch, peers: Option<&Peers>) -> Cargo {
+pub(crate) fn library(
+    workspace: &Workspace,
+    libtorch: &Libtorch,
+    peers: Option<&Peers>,
+    tools: Option<&Tools>,
+) -> Cargo {
     let cargo = Cargo::new(workspace, "test --release --no-fail-fast").with(libtorch);
-    match peers {
-        Some(peers) => peers.for_tests(cargo),
-        None => cargo,
-    }
+    let cargo = peers.into_iter().fold(cargo, |cargo, peers| peers.for_tests(cargo));
+    tools.into_iter().fold(cargo, |cargo, tools| tools.for_tests(cargo))
 }

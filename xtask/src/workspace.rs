@@ -53,6 +53,16 @@ impl Workspace {
         self.target.join("python")
     }
 
+    /// Returns the folder of the tools that compile CUDA kernels and read what came out.
+    pub(crate) fn cuda_tools(&self) -> PathBuf {
+        self.target.join("cuda")
+    }
+
+    /// Returns the folder of the compiled CUDA kernels.
+    pub(crate) fn cubins(&self) -> PathBuf {
+        self.target.join("cubins")
+    }
+
     /// Returns the file that tells plain cargo commands where libtorch is.
     pub(crate) fn libtorch_toml(&self) -> PathBuf {
         self.root.join(".cargo").join("libtorch.toml")

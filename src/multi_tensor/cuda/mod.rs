@@ -172,7 +172,7 @@ impl Kernels {
     }
 
     fn load(&self, source: &Source) -> Loaded {
-        if let Some(nvrtc) = Nvrtc::find() {
+        if let Some(nvrtc) = Nvrtc::find(libtorch::folder().as_deref()) {
             match self.compile(&nvrtc, source) {
                 Ok(module) => return Ok((module, Origin::Nvrtc(nvrtc.version.0, nvrtc.version.1))),
                 Err(error) => tracing::debug!(
@@ -187,12 +187,7 @@ impl Kernels {
     fn compile(&self, nvrtc: &Nvrtc, source: &Source) -> Result<Module, String> {
         let (major, minor) = self.gpu.capability;
         let architecture = format!("sm_{major}{minor}");
-        let options = [
-            format!("--gpu-architecture={architecture}"),
-            "--std=c++17".to_owned(),
-            // Results are those of the CPU's loops.
-            "--fmad=false".to_owned(),
-        ];
+        let options = nvrtc::options(&architecture);
         let name = format!("{}-{architecture}", source.name);
         let key = format!("NVRTC {:?}\n{}\n{}", nvrtc.version, options.join(" "), source.whole());
         let cache = Cache::of_user();
@@ -200,7 +195,7 @@ impl Kernels {
         if let Some(module) = cached.and_then(|image| self.gpu.load(&image).ok()) {
             return Ok(module);
         }
-        let image = nvrtc.compile(source, &options)?;
+        let image = nvrtc.compile((source.name, source.text), source.headers, &options)?;
         let module = self.gpu.load(&image).map_err(|error| error.to_string())?;
         if let Some(cache) = cache {
             cache.put(&name, &key, &image);

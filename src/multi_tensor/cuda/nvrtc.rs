@@ -3,14 +3,11 @@
 
 use std::{
     ffi::{CString, c_char, c_int, c_void},
-    path::PathBuf,
+    path::{Path, PathBuf},
     ptr,
 };
 
 use libloading::Library;
-
-use super::sources::Source;
-use crate::libtorch;
 
 type Program = *mut c_void;
 
@@ -42,46 +39,66 @@ functions! {
     log = b"nvrtcGetProgramLog": (Program, *mut c_char);
     cubin_size = b"nvrtcGetCUBINSize": (Program, *mut usize);
     cubin = b"nvrtcGetCUBIN": (Program, *mut c_char);
+    ptx_size = b"nvrtcGetPTXSize": (Program, *mut usize);
+    ptx = b"nvrtcGetPTX": (Program, *mut c_char);
     destroy = b"nvrtcDestroyProgram": (*mut Program);
+}
+
+/// The options that every kernel is compiled with, for an architecture such as `sm_90`.
+pub(super) fn options(architecture: &str) -> [String; 3] {
+    [
+        format!("--gpu-architecture={architecture}"),
+        "--std=c++17".to_owned(),
+        // Results are those of the CPU's loops.
+        "--fmad=false".to_owned(),
+    ]
 }
 
 /// The compiler.
 #[derive(Debug)]
 pub(super) struct Nvrtc {
     functions: Functions,
-    _library: Library,
+    _libraries: Vec<Library>,
     pub(super) version: (i32, i32),
 }
 
 impl Nvrtc {
-    /// The compiler that libtorch is linked to, else any that the system finds.
-    pub(super) fn find() -> Option<Self> {
-        candidates().into_iter().find_map(|name| {
-            // SAFETY: the initialisers of libtorch and NVRTC have no conditions.
-            let library = unsafe { Library::new(name) }.ok()?;
-            // A handle finds the symbols of what its library depends on, too.
-            let functions = Functions::of(&library)?;
-            let (mut major, mut minor) = (0, 0);
-            // SAFETY: both pointers are valid for the call.
-            let code = unsafe { (functions.version)(&mut major, &mut minor) };
-            (code == 0).then_some(Self { functions, _library: library, version: (major, minor) })
-        })
+    /// The compiler that the libtorch in a folder is linked to, else any that the system finds.
+    pub(super) fn find(libtorch: Option<&Path>) -> Option<Self> {
+        candidates(libtorch).into_iter().find_map(|name| Self::open(&[name]))
     }
 
-    /// Compiles for an architecture such as `sm_90`.
+    /// Opens libraries; the last is NVRTC, or depends on it.
+    pub(super) fn open(names: &[PathBuf]) -> Option<Self> {
+        // SAFETY: the initialisers of libtorch and NVRTC have no conditions.
+        let open = |name| unsafe { Library::new(name) }.ok();
+        let libraries: Vec<_> = names.iter().map(open).collect::<Option<_>>()?;
+        // A handle finds the symbols of what its library depends on, too.
+        let functions = Functions::of(libraries.last()?)?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both pointers are valid for the call.
+        let code = unsafe { (functions.version)(&mut major, &mut minor) };
+        (code == 0).then_some(Self { functions, _libraries: libraries, version: (major, minor) })
+    }
+
+    /// Compiles a file with these headers to a cubin, or to PTX for an architecture such as
+    /// `compute_75`.
     ///
     /// # Errors
     ///
     /// What the compiler said.
-    pub(super) fn compile(&self, source: &Source, options: &[String]) -> Result<Vec<u8>, String> {
-        let program = Compilation::new(&self.functions, source)?;
-        program.compile(options)
+    pub(super) fn compile(
+        &self,
+        (name, text): (&str, &str),
+        headers: &[(&str, &str)],
+        options: &[String],
+    ) -> Result<Vec<u8>, String> {
+        Compilation::new(&self.functions, (name, text), headers)?.compile(options)
     }
 }
 
-fn candidates() -> Vec<PathBuf> {
-    let folder = libtorch::folder();
-    let beside = |name: &str| folder.as_ref().map(|folder| folder.join(name));
+fn candidates(libtorch: Option<&Path>) -> Vec<PathBuf> {
+    let beside = |name: &str| libtorch.map(|folder| folder.join(name));
     let of_libtorch = ["libtorch_cuda.so", "libcaffe2_nvrtc.so"].into_iter().filter_map(beside);
     let names = match cfg!(windows) {
         true => ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"].as_slice(),
@@ -97,13 +114,16 @@ struct Compilation<'n> {
 }
 
 impl<'n> Compilation<'n> {
-    fn new(functions: &'n Functions, source: &Source) -> Result<Self, String> {
+    fn new(
+        functions: &'n Functions,
+        (name, code): (&str, &str),
+        headers: &[(&str, &str)],
+    ) -> Result<Self, String> {
         let text = |text: &str| CString::new(text).map_err(|error| error.to_string());
-        let (code, name) = (text(source.text)?, text(source.name)?);
+        let (code, name) = (text(code)?, text(name)?);
+        let names: Vec<_> = headers.iter().map(|(name, _)| text(name)).collect::<Result<_, _>>()?;
         let headers: Vec<_> =
-            source.headers.iter().map(|(_, code)| text(code)).collect::<Result<_, _>>()?;
-        let names: Vec<_> =
-            source.headers.iter().map(|(name, _)| text(name)).collect::<Result<_, _>>()?;
+            headers.iter().map(|(_, code)| text(code)).collect::<Result<_, _>>()?;
         let pointers = |all: &[CString]| all.iter().map(|one| one.as_ptr()).collect::<Vec<_>>();
         let (header_code, header_names) = (pointers(&headers), pointers(&names));
         let mut program = ptr::null_mut();
@@ -134,8 +154,10 @@ impl<'n> Compilation<'n> {
             let line = log.lines().find(|line| line.contains("error")).unwrap_or(&log);
             return Err(format!("nvrtcCompileProgram returned {status}: {}", line.trim()));
         }
-        let cubin = self.read(self.functions.cubin_size, self.functions.cubin);
-        cubin.ok_or_else(|| "NVRTC made no cubin".to_owned())
+        let functions = self.functions;
+        self.read(functions.cubin_size, functions.cubin)
+            .or_else(|| self.read(functions.ptx_size, functions.ptx))
+            .ok_or_else(|| "NVRTC made neither cubin nor PTX".to_owned())
     }
 
     fn read(

@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod demo;
+mod gpu;
 mod kernels;
 mod libtorch;
 mod python;
@@ -50,6 +51,10 @@ enum Command {
     Test(BuildArgs),
     /// Measures against libtorch and tch, as ratios within one run
     Bench(BenchArgs),
+    /// Makes the folder target/gpu, with which a machine with an NVIDIA GPU checks and measures the kernels
+    ///
+    /// That machine needs Linux on x86-64, and a Python with torch 2.11.0. Fetches some 530 MB.
+    Gpu,
     /// Runs what continuous integration runs: format, lints, docs, tests, examples and short runs of demo and benchmark
     Ci,
     /// Compiles the CUDA kernels for every kind of GPU and checks registers, memory accesses and occupancy
@@ -146,6 +151,10 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Bench(args) => {
             let libtorch = Libtorch::ensure(&workspace, Build::Cpu)?;
             bench::run(&workspace, &libtorch, args.benchmark, args.json.as_deref(), &args.rest)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Gpu => {
+            println!("{}", gpu::run(&workspace)?.display());
             Ok(ExitCode::SUCCESS)
         }
         Command::Ci => {

@@ -1,9 +1,10 @@
 //! Where the project lies on this machine.
 
-use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// The folders of the checkout that this command was started from.
 #[derive(Debug)]
@@ -61,6 +62,43 @@ impl Workspace {
     /// Returns the folder of the compiled CUDA kernels.
     pub(crate) fn cubins(&self) -> PathBuf {
         self.target.join("cubins")
+    }
+
+    /// Returns the folder that is taken to a machine with a GPU.
+    pub(crate) fn gpu_dir(&self) -> PathBuf {
+        self.target.join("gpu")
+    }
+
+    /// Returns the build folder of the programs in it, which another libtorch is linked to.
+    pub(crate) fn gpu_target(&self) -> PathBuf {
+        self.target.join("gpu-build")
+    }
+
+    /// Copies what is part of the project, and returns the copy; both share build results.
+    pub(crate) fn copy(&self, root: PathBuf) -> Result<Self> {
+        let list = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&self.root)
+            .output()
+            .context("`git` could not be started")?;
+        if !list.status.success() {
+            bail!("`git ls-files` failed in {}", self.root.display());
+        }
+        for file in String::from_utf8(list.stdout)
+            .context("a file has no name in UTF-8")?
+            .split_terminator('\0')
+        {
+            let (from, to) = (self.root.join(file), root.join(file));
+            let cannot = || format!("cannot copy {file} to {}", root.display());
+            if let Some(folder) = to.parent() {
+                fs::create_dir_all(folder).with_context(cannot)?;
+            }
+            // A file that was deleted is listed until that is committed.
+            if from.exists() {
+                fs::copy(from, to).with_context(cannot)?;
+            }
+        }
+        Ok(Self { root, target: self.target.clone() })
     }
 
     /// Returns the file that tells plain cargo commands where libtorch is.

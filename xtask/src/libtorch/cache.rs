@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::wheels::TORCH_VERSION;
 use super::{BY_HAND, Build};
 
 /// Returns the folder that all checkouts of this user share.
@@ -37,8 +36,9 @@ impl Build {
         let kind = match self {
             Self::Cpu => "cpu",
             Self::Cuda => "cuda",
+            Self::LinkOnly => "link-only",
         };
-        format!("libtorch-{TORCH_VERSION}-{kind}")
+        format!("libtorch-{}-{kind}", self.version())
     }
 }
 

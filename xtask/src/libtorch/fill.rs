@@ -8,14 +8,15 @@ use anyhow::{Context, Result};
 
 use super::cache::Lock;
 use super::pip::Pip;
-use super::wheels::{TORCH_VERSION, Wheel};
+use super::wheels::Wheel;
 use super::{Build, download, extract, manifest, pins, source};
 
 /// Makes sure that `folder` holds the libtorch of this machine.
 pub(super) fn ensure(folder: &Path, build: Build) -> Result<()> {
     // The wheels are linked against glibc.
     let offered = (!cfg!(target_env = "musl")).then(|| pins::wheels_for(build, OS, ARCH)).flatten();
-    let filling = Filling { folder, wheels: offered.ok_or_else(|| source::not_offered(build))? };
+    let wheels = offered.ok_or_else(|| source::not_offered(build))?;
+    let filling = Filling { folder, version: build.version(), wheels };
     if filling.is_done() {
         return Ok(());
     }
@@ -35,6 +36,8 @@ pub(super) fn ensure(folder: &Path, build: Build) -> Result<()> {
 struct Filling<'a> {
     /// Where libtorch is to be.
     folder: &'a Path,
+    /// Its version.
+    version: &'a str,
     /// What it is made of.
     wheels: &'a [Wheel],
 }
@@ -66,7 +69,8 @@ impl Filling<'_> {
                 eprintln!("{} is incomplete, or of other files", self.folder.display());
             }
             eprintln!(
-                "fetching libtorch {TORCH_VERSION} into {}, once for all projects",
+                "fetching libtorch {} into {}, once for all projects",
+                self.version,
                 self.folder.display()
             );
 
@@ -78,9 +82,9 @@ impl Filling<'_> {
                 extract::unpack(wheel, &archive, &tree)?;
             }
             extract::link_libtorch(&tree)?;
-            manifest::write(&tree, self.wheels)?;
+            manifest::write(&tree, self.version, self.wheels)?;
             self.put_in_place(&tree)?;
-            eprintln!("libtorch {TORCH_VERSION} is in {}", self.folder.display());
+            eprintln!("libtorch {} is in {}", self.version, self.folder.display());
         }
         remove(&working)
     }
@@ -170,7 +174,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch-2.13.0-cpu");
         let (bytes, wheel) = torch();
-        let filling = Filling { folder: &folder, wheels: &[wheel] };
+        let filling = Filling { folder: &folder, version: "2.13.0", wheels: &[wheel] };
 
         filling.run(&mut serve(&bytes)).unwrap();
 
@@ -187,7 +191,7 @@ mod tests {
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
         let second = Wheel { file: "second-1.0-py3-none-any.whl", ..wheel };
-        let filling = Filling { folder: &folder, wheels: &[wheel, second] };
+        let filling = Filling { folder: &folder, version: "2.13.0", wheels: &[wheel, second] };
 
         let mut first_only = |wheel: &Wheel, into: &Path| match wheel.file {
             "second-1.0-py3-none-any.whl" => bail!("no network"),
@@ -209,7 +213,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
-        let filling = Filling { folder: &folder, wheels: &[wheel] };
+        let filling = Filling { folder: &folder, version: "2.13.0", wheels: &[wheel] };
         let tree = filling.working_folder().join("tree");
         fs::create_dir_all(tree.join("lib")).unwrap();
         fs::write(tree.join("lib/libhalf.so"), "half").unwrap();
@@ -231,7 +235,7 @@ mod tests {
         let (mut bytes, _) = torch();
         let machine_code = bytes.windows(12).position(|window| window == b"machine code").unwrap();
         bytes[machine_code] = b'M';
-        let filling = Filling { folder: &folder, wheels: &[pin(&bytes)] };
+        let filling = Filling { folder: &folder, version: "2.13.0", wheels: &[pin(&bytes)] };
 
         assert!(filling.run(&mut serve(&bytes)).is_err());
 
@@ -244,7 +248,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
-        let filling = Filling { folder: &folder, wheels: &[wheel] };
+        let filling = Filling { folder: &folder, version: "2.13.0", wheels: &[wheel] };
         filling.run(&mut serve(&bytes)).unwrap();
         fs::remove_file(folder.join("lib/libtorch_cpu.so")).unwrap();
         assert!(!filling.is_done());
@@ -260,7 +264,7 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let folder = cache.path().join("libtorch");
         let (bytes, wheel) = torch();
-        let filling = Filling { folder: &folder, wheels: &[wheel] };
+        let filling = Filling { folder: &folder, version: "2.13.0", wheels: &[wheel] };
         filling.run(&mut serve(&bytes)).unwrap();
 
         filling.run(&mut |_, _| bail!("fetched again")).unwrap();

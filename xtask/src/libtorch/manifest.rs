@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::wheels::{TORCH_VERSION, Wheel};
+use super::wheels::Wheel;
 
 /// The list, in the folder of libtorch.
 const MANIFEST: &str = "tch-amp-manifest.txt";
@@ -18,7 +18,7 @@ const HEADER: &str = "include/torch/csrc/api/include/torch/torch.h";
 /// Writes the list of a folder that has just been filled, and the version.
 ///
 /// Fails when a library that a wheel should have brought is not there.
-pub(super) fn write(folder: &Path, wheels: &[Wheel]) -> Result<()> {
+pub(super) fn write(folder: &Path, version: &str, wheels: &[Wheel]) -> Result<()> {
     let mut text = "# cargo xtask filled this folder; it fills it anew when a file below has another length.\n".to_owned();
     for wheel in wheels {
         text.push_str(&format!("wheel {} {}\n", wheel.sha256, wheel.file));
@@ -29,7 +29,7 @@ pub(super) fn write(folder: &Path, wheels: &[Wheel]) -> Result<()> {
             .len();
         text.push_str(&format!("file {length} {path}\n"));
     }
-    for (name, text) in [(BUILD_VERSION, format!("{TORCH_VERSION}\n")), (MANIFEST, text)] {
+    for (name, text) in [(BUILD_VERSION, format!("{version}\n")), (MANIFEST, text)] {
         fs::write(folder.join(name), text)
             .with_context(|| format!("cannot write {name} to {}", folder.display()))?;
     }
@@ -107,18 +107,15 @@ mod tests {
     fn a_folder_is_complete_once_the_list_is_written() {
         let folder = filled();
         assert!(!is_complete(folder.path(), WHEELS), "no list yet");
-        write(folder.path(), WHEELS).unwrap();
+        write(folder.path(), "2.13.0", WHEELS).unwrap();
         assert!(is_complete(folder.path(), WHEELS));
-        assert_eq!(
-            fs::read_to_string(folder.path().join(BUILD_VERSION)).unwrap().trim(),
-            TORCH_VERSION
-        );
+        assert_eq!(fs::read_to_string(folder.path().join(BUILD_VERSION)).unwrap().trim(), "2.13.0");
     }
 
     #[test]
     fn a_missing_or_shorter_file_makes_it_incomplete() {
         let folder = filled();
-        write(folder.path(), WHEELS).unwrap();
+        write(folder.path(), "2.13.0", WHEELS).unwrap();
         fs::write(folder.path().join("lib/libc10.so"), "machine").unwrap();
         assert!(!is_complete(folder.path(), WHEELS));
         fs::remove_file(folder.path().join("lib/libc10.so")).unwrap();
@@ -128,7 +125,7 @@ mod tests {
     #[test]
     fn other_pins_make_it_incomplete() {
         let folder = filled();
-        write(folder.path(), WHEELS).unwrap();
+        write(folder.path(), "2.13.0", WHEELS).unwrap();
         let repinned = [Wheel { sha256: "bb", ..WHEELS[0] }];
         assert!(!is_complete(folder.path(), &repinned));
         let more_kept =
@@ -140,6 +137,11 @@ mod tests {
     fn a_library_that_the_wheels_do_not_bring_is_an_error() {
         let folder = filled();
         fs::remove_file(folder.path().join("lib/libc10.so")).unwrap();
-        assert!(write(folder.path(), WHEELS).unwrap_err().to_string().contains("lib/libc10.so"));
+        assert!(
+            write(folder.path(), "2.13.0", WHEELS)
+                .unwrap_err()
+                .to_string()
+                .contains("lib/libc10.so")
+        );
     }
 }

@@ -34,6 +34,18 @@ pub(crate) enum Build {
     Cpu,
     /// Those and the CUDA ones.
     Cuda,
+    /// Those of torch 2.11.0, to link programs with that run elsewhere.
+    LinkOnly,
+}
+
+impl Build {
+    /// Returns the version of libtorch.
+    fn version(self) -> &'static str {
+        match self {
+            Self::Cpu | Self::Cuda => wheels::TORCH_VERSION,
+            Self::LinkOnly => "2.11.0",
+        }
+    }
 }
 
 /// A libtorch that can be built against.
@@ -67,6 +79,13 @@ impl Libtorch {
                 Ok(Self::Folder(folder))
             }
         }
+    }
+
+    /// Fetches the libtorch that programs for another machine are linked with; plain cargo commands keep theirs.
+    pub(crate) fn to_link_with() -> Result<Self> {
+        let folder = cache::root()?.join(Build::LinkOnly.folder());
+        fill::ensure(&folder, Build::LinkOnly)?;
+        Ok(Self::Folder(folder))
     }
 
     /// Returns the folder to name in `LIBTORCH`, if that is how it is found.

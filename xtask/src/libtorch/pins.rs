@@ -1,6 +1,6 @@
 //! The wheels that libtorch is made of: which, with which SHA-256, and what of them is kept.
 //!
-//! They are those that `pip install torch==2.13.0` would take for CPython 3.12. Every machine of one kind gets the same
+//! They are those that `pip install torch==2.13.0` would take for CPython 3.12, and torch 2.11.0 alone to link with. Every machine of one kind gets the same
 //! files, whatever Python it runs.
 
 use super::Build;
@@ -13,6 +13,7 @@ pub(super) fn wheels_for(build: Build, os: &str, arch: &str) -> Option<&'static 
         (Build::Cpu, "linux", "aarch64") => Some(CPU_LINUX_AARCH64),
         (Build::Cpu, "macos", "aarch64") => Some(CPU_MACOS_ARM64),
         (Build::Cuda, "linux", "x86_64") => Some(CUDA_LINUX_X86_64),
+        (Build::LinkOnly, "linux", "x86_64") => Some(LINK_ONLY_LINUX_X86_64),
         _ => None,
     }
 }
@@ -155,15 +156,35 @@ const CUDA_LINUX_X86_64: &[Wheel] = &[
     ),
 ];
 
+/// What programs are linked with that run where Python has torch 2.11.0; the libraries it needs itself are there.
+const LINK_ONLY_LINUX_X86_64: &[Wheel] = &[Wheel {
+    file: "torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl",
+    sha256: "0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756",
+    keeps: Keeps::HeadersAnd(&[
+        "libc10.so",
+        "libc10_cuda.so",
+        "libgomp.so.1",
+        "libtorch.so",
+        "libtorch_cpu.so",
+        "libtorch_cuda.so",
+    ]),
+}];
+
 #[cfg(test)]
 mod tests {
     use super::super::wheels::TORCH_VERSION;
     use super::*;
 
     fn offered() -> impl Iterator<Item = &'static Wheel> {
-        [CPU_LINUX_X86_64, CPU_LINUX_AARCH64, CPU_MACOS_ARM64, CUDA_LINUX_X86_64]
-            .into_iter()
-            .flatten()
+        [
+            CPU_LINUX_X86_64,
+            CPU_LINUX_AARCH64,
+            CPU_MACOS_ARM64,
+            CUDA_LINUX_X86_64,
+            LINK_ONLY_LINUX_X86_64,
+        ]
+        .into_iter()
+        .flatten()
     }
 
     #[test]
@@ -183,6 +204,7 @@ mod tests {
         for wheels in [CPU_LINUX_X86_64, CPU_LINUX_AARCH64, CPU_MACOS_ARM64, CUDA_LINUX_X86_64] {
             assert_eq!(wheels[0].requirement(), format!("torch=={TORCH_VERSION}"));
         }
+        assert_eq!(LINK_ONLY_LINUX_X86_64[0].requirement(), "torch==2.11.0");
     }
 
     #[test]

@@ -149,6 +149,7 @@ pub(super) fn not_offered(build: Build) -> anyhow::Error {
             "libtorch is fetched for Linux (x86-64 and aarch64, with glibc) and macOS (arm64)"
         }
         Build::Cuda => "libtorch with CUDA is fetched for Linux on x86-64 (with glibc)",
+        Build::LinkOnly => "programs for a GPU machine are built on Linux on x86-64 (with glibc)",
     };
     anyhow::anyhow!(
         "{which} only, and this machine is {} on {}.\n{BY_HAND}",

@@ -1,5 +1,6 @@
 //! The whole way of a GPU: kernels compiled, cached, loaded and launched by this crate, in processes
-//! of their own whose CUDA driver runs them on the CPU, thread by thread.
+//! of their own whose CUDA driver runs them on the CPU, thread by thread. With
+//! `TCH_AMP_TEST_DEVICE=cuda`, training runs on the first GPU instead.
 
 mod common;
 
@@ -10,7 +11,7 @@ use std::{
     process::{Command, Output},
 };
 
-use common::{bits, noise};
+use common::{bits, device, noise};
 use tch::{
     Device, Kind, Tensor,
     nn::{Module, VarStore},
@@ -29,7 +30,7 @@ struct Products(Vec<Tensor>);
 
 impl Module for Products {
     fn forward(&self, xs: &Tensor) -> Tensor {
-        let xs = xs.to_kind(self.0[0].kind());
+        let xs = xs.to_device(device()).to_kind(self.0[0].kind());
         let product =
             |w: &Tensor| (w * xs.narrow(0, 0, w.numel() as i64).view_as(w)).sum(Kind::Float);
         self.0.iter().map(product).sum()
@@ -40,7 +41,7 @@ impl Module for Products {
 const SIZES: [i64; 6] = [0, 1, 7, 1000, 8193, 40_003];
 
 fn products(seed: u64, sizes: &[i64]) -> (VarStore, Products) {
-    let store = VarStore::new(Device::Cpu);
+    let store = VarStore::new(device());
     let weight = |(n, &size): (usize, &i64)| {
         store.root().var_copy(&format!("w{n}"), &noise(seed + n as u64, &[size]))
     };
@@ -102,13 +103,13 @@ fn overflows() {
 
 /// Prints what comes of layouts that kernels cannot take as they are.
 fn layouts() {
-    let store = VarStore::new(Device::Cpu);
+    let store = VarStore::new(device());
     let root = store.root();
     let wide = root.var_copy("wide", &noise(5, &[64, 33]));
     let columns = root.var_copy("columns", &noise(6, &[64, 33]).tr().contiguous().tr());
     let frozen = root.var_copy("frozen", &noise(7, &[50]));
     let _unused = root.var_copy("unused", &noise(8, &[50]));
-    let buffer = noise(9, &[1001]).narrow(0, 1, 1000);
+    let buffer = noise(9, &[1001]).to_device(device()).narrow(0, 1, 1000);
     let misaligned = root.var("misaligned", &[1000], tch::nn::Init::Const(0.0));
     let _ = frozen.set_requires_grad(false);
     // The variable lies 4 bytes behind an aligned address.
@@ -152,7 +153,7 @@ fn stochastic() {
 #[test]
 #[ignore = "run by other tests in a process of its own"]
 fn trains() {
-    println!("\nkernels {}", tch_amp::kernels(Device::Cpu).unwrap());
+    println!("\nkernels {}", tch_amp::kernels(device()).unwrap());
     for level in AnyLevel::ALL {
         with_level!(level, L => {
             train::<L>(&format!("Sgd {level}"), Sgd::new(0.1).momentum(0.9).nesterov(true).weight_decay(0.01));
@@ -215,7 +216,8 @@ fn process(test: &str) -> Command {
     command
         .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
         .env("TCH_AMP_KERNEL_CACHE", "")
-        .env_remove("TCH_AMP_CUDA_DRIVER");
+        .env_remove("TCH_AMP_CUDA_DRIVER")
+        .env_remove("TCH_AMP_TEST_DEVICE");
     command
 }
 
@@ -234,8 +236,11 @@ fn with_word<'l>(lines: &'l [String], word: &str) -> Vec<&'l str> {
 #[test]
 fn training_is_that_of_the_cpu() {
     let cpu = lines(&mut process("trains"));
-    let gpu = lines(process("trains").env("TCH_AMP_CUDA_DRIVER", DRIVER));
-    assert!(with_word(&gpu, "kernels sm_90")[0].contains("compiled by"), "{:?}", gpu[0]);
+    let gpu = lines(match device() {
+        Device::Cpu => process("trains").env("TCH_AMP_CUDA_DRIVER", DRIVER),
+        _ => process("trains").env("TCH_AMP_TEST_DEVICE", "cuda"),
+    });
+    assert!(with_word(&gpu, "kernels sm_")[0].contains("compiled by"), "{:?}", gpu[0]);
     assert!(with_word(&cpu, "kernels sm").is_empty(), "{:?}", cpu[0]);
     for what in ["bits ", "outcome ", "layouts ", "many ", "stochastic "] {
         let (cpu, gpu) = (with_word(&cpu, what), with_word(&gpu, what));

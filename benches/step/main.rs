@@ -12,6 +12,7 @@ use std::{error::Error, fs, path::PathBuf, time::Instant};
 
 use clap::Parser;
 use serde::Serialize;
+use tch::{Cuda, Device};
 use tch_amp::{LowPrecision, bf16, f16};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -28,6 +29,9 @@ struct Args {
     /// Divides the number of parameters
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=1000))]
     shrink: i64,
+    /// Measure on the first GPU, with ten times the parameters in large tensors
+    #[arg(long)]
+    cuda: bool,
     /// What cargo passes to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -38,6 +42,7 @@ struct Args {
 struct Shape {
     tensors: usize,
     elements: i64,
+    device: Device,
 }
 
 impl Shape {
@@ -56,6 +61,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Case {
     name: String,
+    /// Of the CPU.
     threads: i32,
     ours_ms: f64,
     libtorch_ms: f64,
@@ -64,23 +70,30 @@ struct Case {
     ratio_libtorch: f64,
     ratio_torch_amp: f64,
     of_ceiling: f64,
+    /// Bytes that our step has to move, each second.
+    ours_gb_s: f64,
 }
 
 fn main() -> Outcome {
     let args = Args::parse();
-    let large = Shape { tensors: 200, elements: 250_000 / args.shrink };
-    let small = Shape { tensors: 10_000 / args.shrink as usize, elements: 1_000 };
+    let (device, elements, threads) = match args.cuda {
+        true => (Device::Cuda(0), 2_500_000, [1].as_slice()),
+        false => (Device::Cpu, 250_000, [1, 2].as_slice()),
+    };
+    println!("kernels: {}\n", tch_amp::kernels(device)?);
+    let large = Shape { tensors: 200, elements: elements / args.shrink, device };
+    let small = Shape { tensors: 10_000 / args.shrink as usize, elements: 1_000, device };
     let mut cases = Vec::new();
-    println!("| case | threads | ms | libtorch's best | torch.amp's way | of the ceiling |");
-    println!("| --- | --- | --- | --- | --- | --- |");
-    for threads in [1, 2] {
+    println!("| case | threads | ms | GB/s | libtorch's best | torch.amp's way | of the ceiling |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for &threads in threads {
         tch::set_num_threads(threads);
         for shape in [large, small] {
             cases.push(measure::<bf16>("bf16", shape, threads, args.rounds)?);
             cases.push(measure::<f16>("f16", shape, threads, args.rounds)?);
         }
     }
-    let o0_of_plain_tch = o0::of_plain_tch(args.rounds)?;
+    let o0_of_plain_tch = o0::of_plain_tch(args.rounds, device)?;
     println!("\na whole training step at O0 takes {o0_of_plain_tch:.3} times that of plain tch");
     if let Some(file) = args.json {
         fs::write(file, serde_json::to_string_pretty(&Report { cases, o0_of_plain_tch })? + "\n")?;
@@ -100,13 +113,13 @@ fn measure<H: LowPrecision>(dtype: &str, shape: Shape, threads: i32, rounds: u32
     let mut times = [const { Vec::new() }; 4];
     for _ in 0..=rounds {
         times[0].push(ours.step()?);
-        times[1].push(timed(|| libtorch.step())?);
-        times[2].push(timed(|| torch_amp.step())?);
-        times[3].push(timed(|| ceiling.run())? * BYTES / peers::Ceiling::BYTES);
+        times[1].push(timed(shape.device, || libtorch.step())?);
+        times[2].push(timed(shape.device, || torch_amp.step())?);
+        times[3].push(timed(shape.device, || ceiling.run())? * BYTES / peers::Ceiling::BYTES);
     }
     let [ours_ms, libtorch_ms, torch_amp_ms, ceiling_ms] =
         times.map(|mut times| median(&mut times[1..]) * 1e3);
-    let Shape { tensors, elements } = shape;
+    let Shape { tensors, elements, .. } = shape;
     let case = Case {
         name: format!("{dtype}, {tensors} tensors of {elements}"),
         threads,
@@ -117,12 +130,14 @@ fn measure<H: LowPrecision>(dtype: &str, shape: Shape, threads: i32, rounds: u32
         ratio_libtorch: libtorch_ms / ours_ms,
         ratio_torch_amp: torch_amp_ms / ours_ms,
         of_ceiling: ceiling_ms / ours_ms,
+        ours_gb_s: BYTES * shape.parameters() / ours_ms / 1e6,
     };
     println!(
-        "| {} | {} | {:.2} | {:.2} times | {:.2} times | {:.0} % |",
+        "| {} | {} | {:.2} | {:.0} | {:.2} times | {:.2} times | {:.0} % |",
         case.name,
         case.threads,
         case.ours_ms,
+        case.ours_gb_s,
         case.ratio_libtorch,
         case.ratio_torch_amp,
         100.0 * case.of_ceiling
@@ -130,10 +145,19 @@ fn measure<H: LowPrecision>(dtype: &str, shape: Shape, threads: i32, rounds: u32
     Ok(case)
 }
 
-fn timed(work: impl FnOnce() -> Outcome) -> Outcome<f64> {
+/// The seconds that work takes, all that it has a GPU do included.
+fn timed<T>(device: Device, work: impl FnOnce() -> Outcome<T>) -> Outcome<f64> {
+    wait_for(device);
     let start = Instant::now();
     work()?;
+    wait_for(device);
     Ok(start.elapsed().as_secs_f64())
+}
+
+fn wait_for(device: Device) {
+    if let Device::Cuda(index) = device {
+        Cuda::synchronize(index as i64);
+    }
 }
 
 fn median(times: &mut [f64]) -> f64 {

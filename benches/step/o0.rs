@@ -1,19 +1,17 @@
 //! What the crate costs where it does nothing.
 
-use std::time::Instant;
-
 use tch::{
     Device, Kind, Tensor,
     nn::{self, ModuleT, OptimizerConfig, Sequential, VarStore},
 };
 use tch_amp::{Amp, O0};
 
-use crate::{Outcome, median};
+use crate::{Outcome, median, timed};
 
 const STEPS: usize = 20;
 
-fn net() -> (VarStore, Sequential) {
-    let store = VarStore::new(Device::Cpu);
+fn net(device: Device) -> (VarStore, Sequential) {
+    let store = VarStore::new(device);
     let root = store.root();
     let layer = |n, inputs, outputs| nn::linear(&root / n, inputs, outputs, Default::default());
     let net = nn::seq()
@@ -26,12 +24,12 @@ fn net() -> (VarStore, Sequential) {
 }
 
 /// The time of a training step at `O0` with tch's own AdamW, divided by that of plain tch.
-pub fn of_plain_tch(rounds: u32) -> Outcome<f64> {
-    let options = (Kind::Float, Device::Cpu);
+pub fn of_plain_tch(rounds: u32, device: Device) -> Outcome<f64> {
+    let options = (Kind::Float, device);
     let (xs, ys) = (Tensor::f_randn([128, 256], options)?, Tensor::f_randn([128, 10], options)?);
-    let (store, plain) = net();
+    let (store, plain) = net(device);
     let mut plain_opt = nn::AdamW::default().build(&store, 1e-3)?;
-    let (store, ours) = net();
+    let (store, ours) = net(device);
     let opt = nn::AdamW::default().build(&store, 1e-3)?;
     let (ours, mut ours_opt) = Amp::<O0>::builder().build((store, ours), opt)?;
     let mut plain_step = || -> Outcome {
@@ -45,9 +43,7 @@ pub fn of_plain_tch(rounds: u32) -> Outcome<f64> {
         Ok(())
     };
     let timed = |step: &mut dyn FnMut() -> Outcome| -> Outcome<f64> {
-        let start = Instant::now();
-        (0..STEPS).try_for_each(|_| step())?;
-        Ok(start.elapsed().as_secs_f64())
+        timed(device, || (0..STEPS).try_for_each(|_| step()))
     };
     let mut ratios = Vec::new();
     for _ in 0..=10 * rounds {

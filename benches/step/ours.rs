@@ -1,14 +1,12 @@
 //! A step of this crate: gradients in 16 bits, FP32 masters, weights in 16 bits.
 
-use std::time::Instant;
-
 use tch::{
-    Device, Kind, Tensor,
+    Kind, Tensor,
     nn::{Module, VarStore},
 };
 use tch_amp::{Amp, AmpModel, AmpOptimizer, Dynamic, LowPrecision, O2, optim::AdamW};
 
-use crate::{Outcome, Shape, peers::SCALE};
+use crate::{Outcome, Shape, peers::SCALE, timed};
 
 /// The sum of all weights: each has gradient 1.
 #[derive(Debug)]
@@ -29,13 +27,14 @@ pub struct Ours<H: LowPrecision> {
 
 impl<H: LowPrecision> Ours<H> {
     pub fn new(shape: Shape) -> Outcome<Self> {
-        let store = VarStore::new(Device::Cpu);
+        let store = VarStore::new(shape.device);
         let weight = |n: usize| store.root().ones(&n.to_string(), &[shape.elements]);
         let weights = (0..shape.tensors).map(weight).collect();
         let scale = Dynamic::new().init_scale(SCALE);
         let builder = Amp::<O2<H>>::builder().loss_scale(scale);
         let (model, opt) = builder.build((store, Sum(weights)), AdamW::new(1e-3))?;
-        Ok(Self { model, opt, factor: Tensor::f_ones([], (Kind::Float, Device::Cpu))? })
+        let factor = Tensor::f_ones([], (Kind::Float, shape.device))?;
+        Ok(Self { model, opt, factor })
     }
 
     /// The seconds from gradients to new weights.
@@ -43,12 +42,12 @@ impl<H: LowPrecision> Ours<H> {
         let loss = self.model.forward(&self.factor);
         let mut step = self.opt.begin();
         step.backward(&loss)?;
-        let start = Instant::now();
-        let outcome = step.unscale()?.step()?;
-        let seconds = start.elapsed().as_secs_f64();
-        match outcome.is_applied() {
-            true => Ok(seconds),
-            false => Err(format!("{outcome:?}").into()),
-        }
+        timed(self.factor.device(), || {
+            let outcome = step.unscale()?.step()?;
+            match outcome.is_applied() {
+                true => Ok(()),
+                false => Err(format!("{outcome:?}").into()),
+            }
+        })
     }
 }

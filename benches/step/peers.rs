@@ -10,10 +10,8 @@ use crate::{
 /// The loss scale.
 pub const SCALE: f64 = 1024.0;
 
-const FP32: (Kind, Device) = (Kind::Float, Device::Cpu);
-
 fn filled(shape: Shape, value: f64, kind: Kind) -> Result<Vec<Tensor>, TchError> {
-    let options = (kind, Device::Cpu);
+    let options = (kind, shape.device);
     (0..shape.tensors).map(|_| Tensor::f_full([shape.elements], value, options)).collect()
 }
 
@@ -23,6 +21,8 @@ struct AdamW {
     params: Vec<Tensor>,
     exp_avgs: Vec<Tensor>,
     exp_avg_sqs: Vec<Tensor>,
+    /// The steps of all parameters, and each one's element of it.
+    counts: Tensor,
     steps: Vec<Tensor>,
     found_inf: Tensor,
     inv_scale: Tensor,
@@ -30,31 +30,33 @@ struct AdamW {
 
 impl AdamW {
     fn new(shape: Shape, scale: f64) -> Result<Self, TchError> {
-        let steps = (0..shape.tensors).map(|_| Tensor::f_zeros([], FP32));
+        let fp32 = (Kind::Float, shape.device);
+        let counts = Tensor::f_zeros([shape.tensors as i64], fp32)?;
+        let steps = (0..shape.tensors).map(|n| counts.f_get(n as i64));
         Ok(Self {
             grads: filled(shape, scale, Kind::Float)?,
             params: filled(shape, 1.0, Kind::Float)?,
             exp_avgs: filled(shape, 0.0, Kind::Float)?,
             exp_avg_sqs: filled(shape, 0.0, Kind::Float)?,
             steps: steps.collect::<Result<_, _>>()?,
-            found_inf: Tensor::f_zeros([1], FP32)?,
-            inv_scale: Tensor::f_full([1], 1.0 / scale, FP32)?,
+            counts,
+            found_inf: Tensor::f_zeros([1], fp32)?,
+            inv_scale: Tensor::f_full([1], 1.0 / scale, fp32)?,
         })
     }
 
-    /// `GradScaler.unscale_` and `AdamW(fused=True).step()`.
+    /// `GradScaler.unscale_` and `AdamW(fused=True).step()`. On a GPU, where that leaves the skip to
+    /// the kernel, nothing waits for the check.
     fn step(&mut self) -> Outcome {
         let _ = self.found_inf.f_zero_()?;
         call(
             c"aten::_amp_foreach_non_finite_check_and_unscale_",
             vec![list(&self.grads)?, tensor(&self.found_inf)?, tensor(&self.inv_scale)?],
         )?;
-        if self.found_inf.f_double_value(&[0])? > 0.0 {
+        if self.found_inf.device() == Device::Cpu && self.found_inf.f_double_value(&[0])? > 0.0 {
             return Err("the gradients are not finite".into());
         }
-        for step in &mut self.steps {
-            let _ = step.f_add_scalar_(1.0)?;
-        }
+        let _ = self.counts.f_add_scalar_(1.0)?;
         call(
             c"aten::_fused_adamw_",
             vec![
@@ -125,7 +127,7 @@ impl Ceiling {
     pub const BYTES: f64 = 8.0;
 
     pub fn new(shape: Shape) -> Outcome<Self> {
-        Ok(Self(Tensor::f_ones([shape.parameters() as i64], FP32)?))
+        Ok(Self(Tensor::f_ones([shape.parameters() as i64], (Kind::Float, shape.device))?))
     }
 
     pub fn run(&mut self) -> Outcome {

@@ -10,6 +10,15 @@ use tch::{
     nn::{self, Module, ModuleT, VarStore},
 };
 
+/// The first GPU if `TCH_AMP_TEST_DEVICE` is `cuda`, else the CPU.
+pub fn device() -> Device {
+    match std::env::var("TCH_AMP_TEST_DEVICE").as_deref() {
+        Ok("cuda") => Device::Cuda(0),
+        Ok(name) => panic!("TCH_AMP_TEST_DEVICE is {name:?}"),
+        Err(_) => Device::Cpu,
+    }
+}
+
 /// A parameter `w` with the given values, for losses that are linear in it.
 #[derive(Debug)]
 pub struct Weights(pub Tensor);
@@ -123,7 +132,7 @@ impl std::fmt::Debug for Bits {
 
 /// The bytes of a tensor of any type.
 pub fn bits(tensor: &Tensor) -> Bits {
-    let tensor = tensor.detach().contiguous();
+    let tensor = tensor.detach().to_device(Device::Cpu).contiguous();
     let size = tensor.numel() * tensor.kind().elt_size_in_bytes();
     let mut bytes = vec![0; size];
     tensor.copy_data_u8(&mut bytes, tensor.numel());

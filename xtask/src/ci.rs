@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::gpu;
 use crate::kernels::Tools;
 use crate::libtorch::{Build, Libtorch};
 use crate::python::Peers;
@@ -11,14 +12,8 @@ use crate::run::Cargo;
 use crate::test;
 use crate::workspace::Workspace;
 
-/// The short run of the demo: one level, one epoch, a part of the data.
-const SHORT_DEMO: &str = "run --release --example mnist -- --opt-level O2 --epochs 1 --limit 2000";
-
-/// Benchmarks that are too short to measure anything: they show that they run.
-const SHORT_BENCHMARKS: [&str; 2] = [
-    "bench --bench checkpoint -- --layers 1 --rounds 1",
-    "bench --bench step -- --shrink 100 --rounds 1",
-];
+/// A benchmark that is too short to measure anything: it shows that it runs.
+const SHORT_BENCHMARK: &str = "bench --bench checkpoint -- --layers 1 --rounds 1";
 
 /// Runs every step, and stops at the first that fails.
 ///
@@ -44,10 +39,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     step("ui-tests", || test::ui(workspace).run())?;
     let libtorch = step("libtorch", || Libtorch::ensure(workspace, Build::Cpu))?;
     step("examples", || cargo("build --release --examples").with(&libtorch).run())?;
-    step("short demo", || cargo(SHORT_DEMO).with(&libtorch).run())?;
     step("resume", || cargo("run --release --example resume").with(&libtorch).run())?;
-    let short = |benchmark| cargo(benchmark).with(&libtorch).run();
-    step("short benchmarks", || SHORT_BENCHMARKS.into_iter().try_for_each(short))?;
+    step("short benchmark", || cargo(SHORT_BENCHMARK).with(&libtorch).run())?;
+    step("what runs on a GPU, on the CPU", || gpu::on_the_cpu(workspace, &libtorch))?;
     step("tests on an emulated GPU", || test::on_emulated_gpu(workspace, &libtorch)?.run())?;
     let peers = step("Python packages", || Peers::ensure(workspace))?;
     let tests = || test::library(workspace, &libtorch, peers.as_ref(), tools.as_ref()).run_tests();

@@ -9,9 +9,10 @@ use crate::run::Cargo;
 use crate::workspace::Workspace;
 
 /// Tests of what the CUDA kernels do, which do not count bits of norms.
-const TRAINING: [&str; 9] = [
+const TRAINING: [&str; 10] = [
     "adagrad",
     "every_optimizer",
+    "gpu",
     "gradients",
     "lamb",
     "levels",

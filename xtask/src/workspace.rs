@@ -69,7 +69,12 @@ impl Workspace {
         self.target.join("gpu")
     }
 
-    /// Returns the build folder of the programs in it, which another libtorch is linked to.
+    /// Returns the folder that shows on this machine that the other one works.
+    pub(crate) fn gpu_check_dir(&self) -> PathBuf {
+        self.target.join("gpu-check")
+    }
+
+    /// Returns the build folder of the programs for a GPU, which another libtorch is linked to.
     pub(crate) fn gpu_target(&self) -> PathBuf {
         self.target.join("gpu-build")
     }

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::libtorch::Libtorch;
+use crate::python;
 use crate::run::Cargo;
 use crate::workspace::Workspace;
 
@@ -43,11 +45,18 @@ pub(crate) fn run(workspace: &Workspace) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes the same folder of the ordinary build, and returns the script in it.
-pub(crate) fn of_this_machine(workspace: &Workspace, libtorch: &Libtorch) -> Result<PathBuf> {
-    let folder = workspace.doc_only_target().with_file_name("gpu-check");
+/// Makes the same folder of the ordinary build, and runs all in it that needs no GPU, shortened.
+pub(crate) fn on_the_cpu(workspace: &Workspace, libtorch: &Libtorch) -> Result<()> {
+    let folder = workspace.gpu_check_dir();
     fill(&folder, Cargo::new(workspace, BUILD).with(libtorch))?;
-    Ok(folder.join("run.py"))
+    let python = python::find().map_err(|reason| anyhow!(reason))?;
+    let mut script = Command::new(python);
+    script.arg(folder.join("run.py")).arg("--cpu").arg("--out").arg(folder.join("results"));
+    let status = script.status().with_context(|| format!("`{python}` could not be started"))?;
+    if !status.success() {
+        bail!("a step failed: see {}", folder.join("results/results.md").display());
+    }
+    Ok(())
 }
 
 /// Fills the folder with the programs that a cargo command builds, and the script.

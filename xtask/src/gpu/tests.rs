@@ -1,5 +1,3 @@
-use std::process::Command;
-
 use super::*;
 
 /// Runs the script without a GPU, on programs that are shell scripts.

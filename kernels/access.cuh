@@ -75,6 +75,43 @@ __device__ __forceinline__ void store(const Span<T>& span, u64 i, u64 end,
     store_bits(span, i, end, bits);
 }
 
+// The same where `wide` says that all elements are there and aligned, and for each by itself if not:
+// a loop over wide ones has no other accesses then.
+template <class T>
+__device__ __forceinline__ void load(bool wide, const Span<T>& span, u64 i, u64 end,
+                                     float values[WIDTH]) {
+    if (wide) return unpack(span, i, values);
+#pragma unroll
+    for (u32 k = 0; k < WIDTH; k++) values[k] = i + k < end ? T::decode(span.first[i + k]) : 0.0f;
+}
+
+template <class T>
+__device__ __forceinline__ void store_bits(bool wide, const Span<T>& span, u64 i, u64 end,
+                                           const typename T::Bits bits[WIDTH]) {
+    if (wide) return pack(span, i, bits);
+#pragma unroll
+    for (u32 k = 0; k < WIDTH; k++) {
+        if (i + k < end) span.first[i + k] = bits[k];
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void store(bool wide, const Span<T>& span, u64 i, u64 end,
+                                      const float values[WIDTH]) {
+    typename T::Bits bits[WIDTH];
+    encode<T>(values, bits);
+    store_bits(wide, span, i, end, bits);
+}
+
+// Calls `work` for eight elements at a time, and tells whether they are all there and aligned. A
+// thread gets the same ones whatever the alignment.
+template <class Work>
+__device__ __forceinline__ void by_eight(bool aligned, u64 end, Work work) {
+    u64 whole = aligned ? end / WIDTH * WIDTH : 0, i = threadIdx.x * WIDTH;
+    for (; i < whole; i += THREADS * WIDTH) work(true, i);
+    for (; i < end; i += THREADS * WIDTH) work(false, i);
+}
+
 __device__ __forceinline__ u64 chunk_end(const Table& table, const Chunk& chunk, u64 elements) {
     u64 left = elements - chunk.offset;
     return left < table.chunk_elements ? left : table.chunk_elements;

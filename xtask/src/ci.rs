@@ -31,6 +31,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     step("format", || cargo("fmt --all -- --check").run())?;
     step("tests of the tool", || test::tool(workspace).run())?;
     step("kernels", || test::kernels(workspace).run())?;
+    let tools =
+        step("compiled kernels", || test::compiled_kernels(workspace, Tools::ensure(workspace)?))?;
     step("clippy", || {
         doc_only("clippy --workspace --all-targets --features doc-only -- -D warnings").run()
     })?;
@@ -48,7 +50,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     step("short benchmarks", || SHORT_BENCHMARKS.into_iter().try_for_each(short))?;
     step("tests on an emulated GPU", || test::on_emulated_gpu(workspace, &libtorch)?.run())?;
     let peers = step("Python packages", || Peers::ensure(workspace))?;
-    let tools = step("NVRTC", || Tools::ensure(workspace))?;
     let tests = || test::library(workspace, &libtorch, peers.as_ref(), tools.as_ref()).run_tests();
     let summary = step("tests", tests)?;
 

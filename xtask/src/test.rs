@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::kernels::Tools;
+use crate::kernels::{self, Ptx, Tools};
 use crate::libtorch::Libtorch;
 use crate::python::Peers;
 use crate::run::Cargo;
@@ -26,9 +26,9 @@ pub(crate) fn run(workspace: &Workspace, libtorch: &Libtorch) -> Result<()> {
     ui(workspace).run()?;
     tool(workspace).run()?;
     kernels(workspace).run()?;
+    let tools = compiled_kernels(workspace, Tools::if_possible(workspace))?;
     on_emulated_gpu(workspace, libtorch)?.run()?;
     let peers = Peers::if_possible(workspace);
-    let tools = Tools::if_possible(workspace);
     library(workspace, libtorch, peers.as_ref(), tools.as_ref()).run()
 }
 
@@ -48,6 +48,17 @@ pub(crate) fn tool(workspace: &Workspace) -> Cargo {
 /// Returns the tests of the CUDA kernels, on the emulator: they need neither libtorch nor a GPU.
 pub(crate) fn kernels(workspace: &Workspace) -> Cargo {
     Cargo::new(workspace, "test --package tch-amp-emulator")
+}
+
+/// Looks at the compiled CUDA kernels where they can be compiled.
+pub(crate) fn compiled_kernels(
+    workspace: &Workspace,
+    tools: Option<Tools>,
+) -> Result<Option<Tools>> {
+    if let Some(tools) = &tools {
+        kernels::run(workspace, tools, Ptx::Compare)?;
+    }
+    Ok(tools)
 }
 
 /// Returns tests of training with a CUDA driver that runs the kernels on the CPU.

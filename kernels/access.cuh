@@ -42,24 +42,6 @@ __device__ __forceinline__ void pack(const Span<T>& span, u64 i, const u16 bits[
     __stcs((uint4*)(span.first + i), make_uint4(words[0], words[1], words[2], words[3]));
 }
 
-// Elements from `i` on, and 0 for those from `end` on.
-template <class T>
-__device__ __forceinline__ void load(const Span<T>& span, u64 i, u64 end, float values[WIDTH]) {
-    if (span.aligned && i + WIDTH <= end) return unpack(span, i, values);
-#pragma unroll
-    for (u32 k = 0; k < WIDTH; k++) values[k] = i + k < end ? T::decode(span.first[i + k]) : 0.0f;
-}
-
-template <class T>
-__device__ __forceinline__ void store_bits(const Span<T>& span, u64 i, u64 end,
-                                           const typename T::Bits bits[WIDTH]) {
-    if (span.aligned && i + WIDTH <= end) return pack(span, i, bits);
-#pragma unroll
-    for (u32 k = 0; k < WIDTH; k++) {
-        if (i + k < end) span.first[i + k] = bits[k];
-    }
-}
-
 // Rounds to nearest, ties to even.
 template <class T>
 __device__ __forceinline__ void encode(const float values[WIDTH], typename T::Bits bits[WIDTH]) {
@@ -67,12 +49,42 @@ __device__ __forceinline__ void encode(const float values[WIDTH], typename T::Bi
     for (u32 k = 0; k < WIDTH; k++) bits[k] = T::encode(values[k]);
 }
 
+// Elements from `i` on, and 0 for those from `end` on. `wide` says that all are there and aligned: a
+// loop over such has no other accesses.
 template <class T>
-__device__ __forceinline__ void store(const Span<T>& span, u64 i, u64 end,
+__device__ __forceinline__ void load(bool wide, const Span<T>& span, u64 i, u64 end,
+                                     float values[WIDTH]) {
+    if (wide) return unpack(span, i, values);
+#pragma unroll
+    for (u32 k = 0; k < WIDTH; k++) values[k] = i + k < end ? T::decode(span.first[i + k]) : 0.0f;
+}
+
+template <class T>
+__device__ __forceinline__ void store_bits(bool wide, const Span<T>& span, u64 i, u64 end,
+                                           const typename T::Bits bits[WIDTH]) {
+    if (wide) return pack(span, i, bits);
+#pragma unroll
+    for (u32 k = 0; k < WIDTH; k++) {
+        if (i + k < end) span.first[i + k] = bits[k];
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void store(bool wide, const Span<T>& span, u64 i, u64 end,
                                       const float values[WIDTH]) {
     typename T::Bits bits[WIDTH];
     encode<T>(values, bits);
-    store_bits(span, i, end, bits);
+    store_bits(wide, span, i, end, bits);
+}
+
+// Calls `work` for eight elements at a time, and tells whether they are all there and aligned. A
+// thread gets the same ones whatever the alignment.
+template <u32 UNROLL = 1, class Work>
+__device__ __forceinline__ void by_eight(bool aligned, u64 end, Work work) {
+    u64 whole = aligned ? end / WIDTH * WIDTH : 0, i = threadIdx.x * WIDTH;
+#pragma unroll UNROLL
+    for (; i < whole; i += THREADS * WIDTH) work(true, i);
+    for (; i < end; i += THREADS * WIDTH) work(false, i);
 }
 
 __device__ __forceinline__ u64 chunk_end(const Table& table, const Chunk& chunk, u64 elements) {

@@ -13,12 +13,11 @@ struct Accumulate {
 template <class T>
 __device__ __forceinline__ void look(Check, const Span<T>& grad, u64, u64 end, float, Partial* to) {
     Seen seen;
-#pragma unroll 4
-    for (u64 i = threadIdx.x * WIDTH; i < end; i += THREADS * WIDTH) {
+    by_eight<4>(grad.aligned, end, [&](bool wide, u64 i) {
         float values[WIDTH];
-        load(grad, i, end, values);
+        load(wide, grad, i, end, values);
         seen.add(values);
-    }
+    });
     finish_chunk(seen, grad, end, to);
 }
 
@@ -29,20 +28,20 @@ __device__ __forceinline__ void look(Operation, const Span<T>& grad, u64 out_poi
     constexpr bool ADDS = Operation::ADDS;
     Span<F32> out(out_pointer, 0);
     Seen seen;
-    for (u64 i = threadIdx.x * WIDTH; i < end; i += THREADS * WIDTH) {
+    by_eight(grad.aligned && out.aligned, end, [&](bool wide, u64 i) {
         float values[WIDTH], sum[WIDTH];
-        load(grad, i, end, values);
-        if (ADDS) load(out, i, end, sum);
+        load(wide, grad, i, end, values);
+        if (ADDS) load(wide, out, i, end, sum);
 #pragma unroll
         for (u32 k = 0; k < WIDTH; k++) {
             float scaled = values[k] * factor;
             values[k] = ADDS ? sum[k] + scaled : scaled;
             // A product with an infinite factor would make a NaN of padding.
-            if (i + k >= end) values[k] = 0;
+            if (!wide && i + k >= end) values[k] = 0;
         }
-        store(out, i, end, values);
+        store(wide, out, i, end, values);
         seen.add(values);
-    }
+    });
     finish_chunk(seen, out, end, to);
 }
 

@@ -60,13 +60,14 @@ __device__ __forceinline__ void lamb_moments(const Grads& grads, const Table& ta
         Span<Grad> grad(pointer, offset);
         Span<Weight> weight(tensor.weight, offset);
         Span<F32> first(tensor.state[0], offset), second(tensor.state[1], offset);
+        bool aligned = grad.aligned && weight.aligned && first.aligned && second.aligned;
         Norms seen{0, 0};
-        for (u64 i = threadIdx.x * WIDTH; i < end; i += THREADS * WIDTH) {
+        by_eight(aligned, end, [&](bool wide, u64 i) {
             float g[WIDTH], w[WIDTH], m[WIDTH], v[WIDTH];
-            load(grad, i, end, g);
-            load(weight, i, end, w);
-            load(first, i, end, m);
-            load(second, i, end, v);
+            load(wide, grad, i, end, g);
+            load(wide, weight, i, end, w);
+            load(wide, first, i, end, m);
+            load(wide, second, i, end, v);
 #pragma unroll
             for (u32 k = 0; k < WIDTH; k++) {
                 rule.moments(g[k], w[k], m[k], v[k]);
@@ -75,9 +76,9 @@ __device__ __forceinline__ void lamb_moments(const Grads& grads, const Table& ta
                 seen.weight += square(w[k]);
                 seen.direction += square(rule.direction(w[k], m[k], v[k]));
             }
-            store(first, i, end, m);
-            store(second, i, end, v);
-        }
+            store(wide, first, i, end, m);
+            store(wide, second, i, end, v);
+        });
         double weights = block_sum(seen.weight), directions = block_sum(seen.direction);
         if (threadIdx.x == 0) ((Norms*)table.partials)[c] = Norms{weights, directions};
     };
@@ -98,15 +99,17 @@ __device__ __forceinline__ void lamb_step(const Grads& grads, const Table& table
         Span<Type> weights(tensor.weight, offset);
         Span<Copy> copies(tensor.copy, offset);
         Span<F32> first(tensor.state[0], offset), second(tensor.state[1], offset);
-        for (u64 i = threadIdx.x * WIDTH; i < end; i += THREADS * WIDTH) {
+        bool aligned = weights.aligned && (!Weight::COPIES || copies.aligned) && first.aligned &&
+                       second.aligned;
+        by_eight(aligned, end, [&](bool wide, u64 i) {
             float w[WIDTH], m[WIDTH], v[WIDTH];
-            load(weights, i, end, w);
-            load(first, i, end, m);
-            load(second, i, end, v);
+            load(wide, weights, i, end, w);
+            load(wide, first, i, end, m);
+            load(wide, second, i, end, v);
 #pragma unroll
             for (u32 k = 0; k < WIDTH; k++) w[k] -= step_size * rule.direction(w[k], m[k], v[k]);
-            write_weights<Weight>(weights, copies, i, end, w, noise, tensor.noise, offset);
-        }
+            write_weights<Weight>(wide, weights, copies, i, end, w, noise, tensor.noise, offset);
+        });
     };
     lamb_chunks(grads, table, settings, progress, step, work);
 }

@@ -37,7 +37,7 @@ __device__ __forceinline__ void encode_randomly(const float values[WIDTH], const
 
 // Writes new weights and their copies from `i` on; `offset` is that of the chunk in its tensor.
 template <class Weight>
-__device__ __forceinline__ void write_weights(const Span<typename Weight::Type>& weights,
+__device__ __forceinline__ void write_weights(bool wide, const Span<typename Weight::Type>& weights,
                                               const Span<typename Weight::Copy>& copies, u64 i,
                                               u64 end, const float values[WIDTH], Noise noise,
                                               u32 parameter, u64 offset) {
@@ -46,11 +46,11 @@ __device__ __forceinline__ void write_weights(const Span<typename Weight::Type>&
         u16 bits[WIDTH];
         random_block(noise, parameter, (u32)((offset + i) / WIDTH), words);
         encode_randomly(values, words, bits);
-        store_bits(weights, i, end, bits);
+        store_bits(wide, weights, i, end, bits);
     } else {
-        store(weights, i, end, values);
+        store(wide, weights, i, end, values);
     }
-    if constexpr (Weight::COPIES) store(copies, i, end, values);
+    if constexpr (Weight::COPIES) store(wide, copies, i, end, values);
 }
 
 // The pieces of a tensor that one chunk updates.

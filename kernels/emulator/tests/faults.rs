@@ -82,6 +82,12 @@ fn a_vector_that_is_not_aligned() {
 }
 
 #[test]
+fn a_result_that_is_not_aligned() {
+    let healthy = "by_eight(grad.aligned && out.aligned,";
+    caught("gradients.cu", healthy, "by_eight(grad.aligned,", "a vector is not aligned");
+}
+
+#[test]
 fn a_tail_that_is_not_updated() {
     let healthy = "for (u64 i = whole + threadIdx.x; i < end; i += THREADS) one(i);";
     caught("update.cuh", healthy, "", "weight");
@@ -89,14 +95,14 @@ fn a_tail_that_is_not_updated() {
 
 #[test]
 fn a_tail_that_is_read_as_a_vector() {
-    let healthy = "if (span.aligned && i + WIDTH <= end) return unpack";
-    caught("access.cuh", healthy, "if (span.aligned) return unpack", "norm");
+    let healthy = "u64 whole = aligned ? end / WIDTH * WIDTH";
+    caught("access.cuh", healthy, "u64 whole = aligned ? end", "norm");
 }
 
 #[test]
 fn threads_without_elements_that_return() {
-    let healthy = "    Seen seen;\n#pragma unroll 4";
-    let faulty = "    if (threadIdx.x * WIDTH >= end) return;\n    Seen seen;\n#pragma unroll 4";
+    let healthy = "    Seen seen;\n    by_eight<4>";
+    let faulty = "    if (threadIdx.x * WIDTH >= end) return;\n    Seen seen;\n    by_eight<4>";
     caught("gradients.cu", healthy, faulty, UNEVEN);
 }
 

@@ -6,7 +6,7 @@ use super::sass::Kernel;
 /// What the kernels whose names begin alike promise.
 #[derive(Clone, Copy, Debug)]
 struct Family {
-    /// The kernels' names up to the first underscore.
+    /// What the kernels' names begin with; the first family that fits holds.
     name: &'static str,
     /// Blocks of a multiprocessor at a time, where it has threads for as many.
     blocks: u32,
@@ -18,11 +18,14 @@ struct Family {
 ///
 /// To keep a GPU's memory busy takes some 32 KiB in flight on each multiprocessor. An update reads 64 to 128 bytes for
 /// eight elements in each of a block's 256 threads, so that two blocks have it.
-const FAMILIES: [Family; 6] = [
+const FAMILIES: [Family; 9] = [
     Family { name: "check", blocks: 4, elements: Some(32) },
     Family { name: "scale", blocks: 4, elements: Some(8) },
     Family { name: "accumulate", blocks: 4, elements: Some(8) },
     Family { name: "decide", blocks: 1, elements: None },
+    Family { name: "lamb_grad_norm", blocks: 1, elements: None },
+    Family { name: "lamb_norms", blocks: 4, elements: None },
+    Family { name: "adagrad", blocks: 4, elements: Some(8) },
     Family { name: "adam", blocks: 2, elements: Some(8) },
     Family { name: "sgd", blocks: 4, elements: Some(8) },
 ];
@@ -32,8 +35,7 @@ const OTHERS: Family = Family { name: "", blocks: 2, elements: Some(8) };
 
 /// Returns the promise of a kernel.
 fn promise(kernel: &str) -> Family {
-    let family = kernel.split('_').next();
-    FAMILIES.into_iter().find(|one| Some(one.name) == family).unwrap_or(OTHERS)
+    FAMILIES.into_iter().find(|one| kernel.starts_with(one.name)).unwrap_or(OTHERS)
 }
 
 /// A kernel's figures on one kind of GPU.

@@ -41,7 +41,7 @@ pub fn norm(
 
 /// `grad * 0.25`, or that added to what was there.
 pub fn sums(subject: &Subject, kind: Kind, adds: bool, order: u64) -> Checked {
-    let mut tensors = tensors(13, kind);
+    let mut tensors = tensors(13 + order, kind);
     // What comes out is looked at.
     tensors.decision.scaled = 0;
     let expected: Vec<Vec<f32>> = tensors

@@ -236,10 +236,11 @@ fn with_word<'l>(lines: &'l [String], word: &str) -> Vec<&'l str> {
 #[test]
 fn training_is_that_of_the_cpu() {
     let cpu = lines(&mut process("trains"));
-    let gpu = lines(match device() {
-        Device::Cpu => process("trains").env("TCH_AMP_CUDA_DRIVER", DRIVER),
-        _ => process("trains").env("TCH_AMP_TEST_DEVICE", "cuda"),
-    });
+    let (variable, value) = match device() {
+        Device::Cpu => ("TCH_AMP_CUDA_DRIVER", DRIVER),
+        _ => ("TCH_AMP_TEST_DEVICE", "cuda"),
+    };
+    let gpu = lines(process("trains").env(variable, value));
     assert!(with_word(&gpu, "kernels sm_")[0].contains("compiled by"), "{:?}", gpu[0]);
     assert!(with_word(&cpu, "kernels sm").is_empty(), "{:?}", cpu[0]);
     for what in ["bits ", "outcome ", "layouts ", "many ", "stochastic "] {

@@ -107,20 +107,7 @@ struct Update {
         }
 #pragma unroll
         for (u32 s = 0; s < Rule::STATES; s++) pack(states(s), i, old[s]);
-        typename Type::Bits bits[WIDTH];
-        if constexpr (Weight::STOCHASTIC) {
-            u32 words[4];
-            random_block(noise, parameter, (u32)((offset + i) / WIDTH), words);
-            encode_randomly(weight, words, bits);
-        } else {
-            encode<Type>(weight, bits);
-        }
-        pack(weights, i, bits);
-        if constexpr (Weight::COPIES) {
-            typename Copy::Bits copy[WIDTH];
-            encode<Copy>(weight, copy);
-            pack(copies, i, copy);
-        }
+        write_weights<Weight>(true, weights, copies, i, i + WIDTH, weight, noise, parameter, offset);
     }
 
     __device__ __forceinline__ void one(u64 i) const {

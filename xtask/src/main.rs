@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod demo;
+mod folder;
 mod gpu;
 mod kernels;
 mod libtorch;

@@ -1,12 +1,13 @@
 //! Python, for pip, and for the packages that the tests exchange files with.
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 
+use crate::folder;
 use crate::run::Cargo;
 use crate::workspace::Workspace;
 
@@ -39,10 +40,7 @@ pub(crate) fn install<A: AsRef<OsStr>>(
     folder: &Path,
     packages: impl IntoIterator<Item = A>,
 ) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)
-            .with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
+    folder::remove(folder)?;
     let mut command = Command::new(python);
     command
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])

@@ -78,15 +78,18 @@ impl Rows {
     /// Whether [`push`](Self::push) would add a parameter.
     pub(crate) fn fits(grad: &Tensor, weight: &Tensor, copy: Option<&Tensor>) -> bool {
         let dense = memory(weight, true).is_some() && written(copy).is_some();
-        let low = copy.unwrap_or(weight).kind();
-        dense && [Kind::Float, low].contains(&grad.kind())
+        dense && Types::of(grad.kind(), weight.kind(), copy.map(Tensor::kind), false).is_some()
     }
 
-    /// Adds a parameter, or returns false if its weights are not row-major.
+    /// Adds a parameter, or returns false if its weights are not row-major or there is no kernel for
+    /// the types.
     pub(crate) fn push(&mut self, row: &Row<'_>) -> Result<bool, TchError> {
         let (Some(weight), Some(copy)) = (memory(row.weight, true), written(row.copy)) else {
             return Ok(false);
         };
+        let (kind, stochastic) = (row.grad.f_kind()?, row.noise.is_some());
+        let types = Types::of(kind, weight.kind, copy.map(|copy| copy.kind), stochastic);
+        let Some(types) = types else { return Ok(false) };
         let grad = Dense::of(row.grad)?;
         let mut state = [0; 2];
         for (address, tensor) in state.iter_mut().zip(row.state) {
@@ -95,15 +98,8 @@ impl Rows {
         }
         let fits = grad.memory.elements == weight.elements
             && copy.is_none_or(|copy| copy.elements == weight.elements);
-        let types = match (Type::of(weight.kind), copy.map(|copy| Type::of(copy.kind))) {
-            (Some(Type::F32), Some(Some(copy @ (Type::F16 | Type::Bf16)))) => Weight::Master(copy),
-            (Some(Type::Bf16), None) if row.noise.is_some() => Weight::Stochastic,
-            (Some(weight), None) => Weight::Plain(weight),
-            _ => return Err(unlike()),
-        };
-        let (true, Some(kind)) = (fits, Type::of(grad.memory.kind)) else { return Err(unlike()) };
-        if !is_compiled(kind, types) {
-            return Ok(false);
+        if !fits {
+            return Err(unlike());
         }
         let tensor = layout::Tensor {
             weight: weight.address,
@@ -113,23 +109,12 @@ impl Rows {
             noise: row.noise.map_or(0, |noise| noise.parameter),
             group: row.group as u32,
         };
-        self.entries.push(Entry { tensor, types: Some(Types { grad: kind, weight: types }) });
+        self.entries.push(Entry { tensor, types: Some(types) });
         self.grads.push(Some(grad));
         self.steps.push(row.step);
         self.noise = self.noise.or(row.noise);
         Ok(true)
     }
-}
-
-/// Gradients have the weight's type, or are FP32.
-fn is_compiled(grad: Type, weight: Weight) -> bool {
-    let of_weight = match weight {
-        Weight::Master(copy) => copy,
-        Weight::Stochastic => Type::Bf16,
-        Weight::Plain(Type::F32) | Weight::None => return true,
-        Weight::Plain(low) => low,
-    };
-    grad == Type::F32 || grad == of_weight
 }
 
 fn written(copy: Option<&Tensor>) -> Option<Option<crate::libtorch::Memory>> {
@@ -205,6 +190,23 @@ fn progress(step: u64, settings: &DeviceSettings) -> Progress {
 }
 
 impl Types {
+    /// Those of tensors that there are kernels for: gradients have the weight's type, or are FP32.
+    fn of(grad: Kind, weight: Kind, copy: Option<Kind>, stochastic: bool) -> Option<Self> {
+        let grad = Type::of(grad)?;
+        let weight = match (Type::of(weight)?, copy) {
+            (Type::F32, Some(copy)) => Weight::Master(Type::of(copy).filter(|&c| c != Type::F32)?),
+            (Type::Bf16, None) if stochastic => Weight::Stochastic,
+            (weight, None) => Weight::Plain(weight),
+            _ => return None,
+        };
+        let compiled = match weight {
+            Weight::Plain(Type::F32) | Weight::None => true,
+            Weight::Master(low) | Weight::Plain(low) => [Type::F32, low].contains(&grad),
+            Weight::Stochastic => [Type::F32, Type::Bf16].contains(&grad),
+        };
+        compiled.then_some(Self { grad, weight })
+    }
+
     /// What the names of kernels for these types end with.
     fn suffix(self) -> String {
         format!("{}_{}", self.grad.name(), self.weight.suffix())

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
+use crate::folder;
 use crate::libtorch::Libtorch;
 use crate::python;
 use crate::run::Cargo;
@@ -29,7 +30,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<PathBuf> {
     let libtorch = Libtorch::to_link_with()?;
     let build = workspace.gpu_target();
     let source = build.join("source");
-    empty(&source)?;
+    folder::empty(&source)?;
     let copy = workspace.copy(source)?;
     for package in OLDER {
         Cargo::new(&copy, &format!("update {package} --precise 0.24.0")).run()?;
@@ -62,7 +63,7 @@ pub(crate) fn on_the_cpu(workspace: &Workspace, libtorch: &Libtorch) -> Result<(
 /// Fills the folder with the programs that a cargo command builds, and the script.
 fn fill(folder: &Path, cargo: Cargo) -> Result<()> {
     let messages = cargo.output()?;
-    empty(folder)?;
+    folder::empty(folder)?;
     for program in PROGRAMS {
         let Some(built) = executable(&messages, program) else {
             bail!("cargo did not say where it built `{program}`");
@@ -73,15 +74,6 @@ fn fill(folder: &Path, cargo: Cargo) -> Result<()> {
     }
     let script = folder.join("run.py");
     fs::write(&script, SCRIPT).with_context(|| format!("cannot write {}", script.display()))
-}
-
-/// Makes sure that a folder is there and holds nothing.
-fn empty(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)
-            .with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
 }
 
 /// Returns where cargo built a target, by what it says in JSON, a message a line.

@@ -10,6 +10,7 @@ use super::cache::Lock;
 use super::pip::Pip;
 use super::wheels::Wheel;
 use super::{Build, download, extract, manifest, pins, source};
+use crate::folder;
 
 /// Makes sure that `folder` holds the libtorch of this machine.
 pub(super) fn ensure(folder: &Path, build: Build) -> Result<()> {
@@ -86,19 +87,19 @@ impl Filling<'_> {
             self.put_in_place(&tree)?;
             eprintln!("libtorch {} is in {}", self.version, self.folder.display());
         }
-        remove(&working)
+        folder::remove(&working)
     }
 
     /// Removes what earlier runs left half done; whole downloads stay.
     fn clear_leftovers(&self) -> Result<()> {
         let working = self.working_folder();
-        remove(&working.join("tree"))?;
-        remove(&working.join("replaced"))?;
+        folder::remove(&working.join("tree"))?;
+        folder::remove(&working.join("replaced"))?;
         let Ok(entries) = fs::read_dir(working.join("wheels")) else {
             return Ok(());
         };
         for entry in entries.filter_map(Result::ok).filter(|entry| entry.path().is_dir()) {
-            remove(&entry.path())?;
+            folder::remove(&entry.path())?;
         }
         Ok(())
     }
@@ -113,14 +114,6 @@ impl Filling<'_> {
         fs::rename(tree, self.folder)
             .with_context(|| format!("cannot create {}", self.folder.display()))
     }
-}
-
-/// Removes a folder and all in it, if it is there.
-fn remove(folder: &Path) -> Result<()> {
-    if !folder.exists() {
-        return Ok(());
-    }
-    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The wheels that libtorch is made of: which, with which SHA-256, and what of them is kept.
 //!
-//! They are those that `pip install torch==2.13.0` would take for CPython 3.12, and torch 2.11.0 alone to link with. Every machine of one kind gets the same
-//! files, whatever Python it runs.
+//! They are those that `pip install torch==2.13.0` would take for CPython 3.12, and that of torch 2.11.0 to link with.
+//! Every machine of one kind gets the same files, whatever Python it runs.
 
 use super::Build;
 use super::wheels::{Keeps, Wheel};
